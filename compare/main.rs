@@ -76,12 +76,39 @@ const MEANT: &[Meant] = &[
         };
         is_refund && found.old.iter().zip(&found.new).all(counts_more)
     }),
+    ("a part of a permit that is given back is not rounded", |found| {
+        let gives_back =
+            |(_, call): &(u64, Call)| matches!(call, Call::Cancel(_) | Call::Settle(..));
+        found.trace.calls.iter().any(gives_back) && within((1, 0), &found.old, &found.new)
+    }),
     ("what is exactly one window old is outside a sliding counter, a tick earlier", |found| {
         let is_counter = match &found.trace.host {
             Host::Limiter(algorithm) | Host::Keyed(algorithm) => *algorithm == 3,
             Host::Store(kinds) => kinds.iter().any(|kind| matches!(kind, Kind::Plain(3))),
         };
         is_counter && within((1, 1), &found.old, &found.new)
+    }),
+    (
+        "a reservation of nothing leaves an idle limiter as it is, so an earlier call passes",
+        |found| {
+            let is_of_nothing = |(_, call): &(u64, Call)| match call {
+                Call::Reserve(targets, _) => targets.iter().any(|target| target.cost == 0),
+                _ => false,
+            };
+            let mut without = found.trace.clone();
+            without.calls.retain(|call| !is_of_nothing(call));
+            without.calls.len() < found.trace.calls.len()
+                && play(&without, &mut BTreeMap::new()).is_none()
+        },
+    ),
+    ("a sliding log forgets nothing that was reserved at the origin of the clock", |found| {
+        let mut later = found.trace.clone();
+        // The same a nanosecond after the origin, and at the same wall time.
+        later.epoch_ns = later.epoch_ns.saturating_sub(1);
+        later.calls.iter_mut().for_each(|(at, _)| *at += 1);
+        let is_at_origin = (found.trace.calls.iter())
+            .any(|(at, call)| *at == 0 && matches!(call, Call::Reserve(..)));
+        is_at_origin && has_log(&found.trace.host) && play(&later, &mut BTreeMap::new()).is_none()
     }),
     ("other counts fit a word", |found| {
         let is_debt = |seen: &Seen| match seen {
@@ -105,6 +132,13 @@ const MEANT: &[Meant] = &[
         },
     ),
 ];
+
+fn has_log(host: &Host) -> bool {
+    match host {
+        Host::Limiter(algorithm) | Host::Keyed(algorithm) => *algorithm == 4,
+        Host::Store(kinds) => kinds.iter().any(|kind| matches!(kind, Kind::Plain(4))),
+    }
+}
 
 /// The first call of a trace that the two trees answer differently.
 struct Difference {

@@ -1,4 +1,4 @@
-//! An API with three limits in one decision: by address, by user, and over all.
+//! An API with three limits in one decision: by address, by user, and one for all requests.
 //!
 //! `cargo run -p tollgate-examples --bin axum_limits`, then
 //! `curl -i -H 'x-api-key: alice-key' localhost:3000/`.
@@ -16,13 +16,13 @@ use tokio::net::TcpListener;
 use tollgate::Quota;
 use tollgate_tower::{LayerError, Policy, RateLimitLayer, answer::Refusal, key::Key};
 
-/// Who has sent a request, as [`authenticate`] has found.
+/// The sender of a request, set by [`authenticate`].
 #[derive(Clone)]
 struct User {
     name: &'static str,
 }
 
-/// Finds the user by the API key. Whoever has none is a guest; whoever has a wrong one is told so.
+/// Finds the user by the API key. A request without a key comes from a guest; a wrong key gets 401.
 async fn authenticate(mut request: Request, next: Next) -> Response {
     let name = match request.headers().get("x-api-key").map(|key| key.as_bytes()) {
         None => return next.run(request).await,
@@ -48,7 +48,7 @@ fn limits() -> Result<RateLimitLayer, LayerError> {
             Policy::new("per-user", Quota::per_hour(5))
                 .key(Key::extension(|user: &User| user.name).or_skip()),
         )
-        // 503 instead of 429: whoever comes when all have used it up is not at fault.
+        // 503 instead of 429: a client that comes when all permits are used up is not at fault.
         .policy(Policy::new("global", Quota::per_second(1_000)).refusal(Refusal::ReducedCapacity))
         .build()
 }
@@ -59,11 +59,11 @@ pub(crate) fn app() -> Result<Router, LayerError> {
         .route("/", get(hello))
         .layer(limits()?)
         // The last layer is the outermost: users are known before they are counted. Wrong API keys
-        // never come to the limits; `login_protection` shows what to do about guessing.
+        // never reach the limits; `login_protection` shows how to limit guessing.
         .layer(from_fn(authenticate)))
 }
 
-/// Serves it. Without the connect info nobody knows the address of a client.
+/// Serves it. Without the connect info the address of a client is unknown.
 pub(crate) async fn serve(listener: TcpListener, app: Router) -> std::io::Result<()> {
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await
 }

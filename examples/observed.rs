@@ -1,6 +1,6 @@
 //! A service that shows its limits: `/metrics` for Prometheus, `/debug/limiters` for people.
 //!
-//! `cargo run -p tollgate-examples --bin observed`, then `curl localhost:9184/` some times,
+//! `cargo run -p tollgate-examples --bin observed`, then `curl localhost:9184/` several times,
 //! `curl localhost:9184/debug/limiters` and `curl localhost:9184/metrics`. Another address:
 //! `-- 127.0.0.1:9999`.
 
@@ -13,8 +13,8 @@ use std::{convert::Infallible, time::Duration};
 use tollgate::{
     Breaker, Concurrency, KeyedLimiter, Limiter, Quota,
     hedge::HedgePolicy,
+    observe::{KeyForm, Registry},
     self_throttle::SelfThrottle,
-    watch::{KeyForm, Registry},
 };
 use tollgate_tower::{
     BandwidthLayer, BreakerLayer, ClientStack, ConcurrencyLayer, FallbackLayer, Key, Mode, Policy,
@@ -25,7 +25,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The limits that this program asks by itself.
+/// The limits that this program calls directly.
 #[derive(Clone)]
 pub(crate) struct Limits {
     pub(crate) api: Limiter,
@@ -49,7 +49,7 @@ pub(crate) fn limits(registry: &Registry) -> Result<Limits, Failure> {
     Ok(limits)
 }
 
-/// Shows the metrics and the list. Serve this where only operators get to.
+/// Shows the metrics and the list. Serve this where only operators have access.
 pub(crate) fn routes(registry: Registry) -> Router {
     Router::new()
         .route_service("/metrics", RegistryEndpoint::metrics(registry.clone()))

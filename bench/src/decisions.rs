@@ -1,9 +1,9 @@
-//! What a decision costs, in one table with aims: `decisions`.
+//! The cost of a decision, in one table with aims: `decisions`.
 //!
 //! Ours and the peer's are measured in one process, a batch of 1 ms of one after a batch of the
-//! other ([`Compared`]), so that what disturbs the machine disturbs both. Each round builds its
-//! limiters anew. A round's ratio is the median over its batches; a line has the median over
-//! rounds. Where only a fresh process gives a figure (inserts, memory, tails), the processes take
+//! other ([`Compared`]), so that disturbances of the machine affect both. Each round builds its
+//! limiters from scratch. A round's ratio is the median over its batches; a line has the median
+//! over rounds. If only a fresh process gives a figure (inserts, memory, tails), the processes take
 //! turns.
 //!
 //! The workloads are those of the other tables, which show more peers and more cases.
@@ -23,23 +23,24 @@ use crate::{
 /// Makes the lines of a part of the table.
 type Part = fn(&Options) -> Vec<Section>;
 
-/// All parts, in the order of the table. A part of another file is one more line here.
-const PARTS: [Part; 9] = [
+/// All parts, in the order of the table. A part in another file needs one more line here.
+const PARTS: [Part; 10] = [
     limiter::one,
     keyed::numbers,
     keyed::strings,
     tails::inserts,
     tails::latency,
     limiter::stored,
+    limiter::bounds,
     limiter::demands,
     tails::quota_changes,
     tails::memory,
 ];
 
-/// Lines that are measured alike.
+/// Lines that are measured in the same way.
 pub(crate) struct Section {
     pub(crate) title: &'static str,
-    /// What the two columns of figures hold.
+    /// The headings of the two columns of figures.
     pub(crate) columns: [&'static str; 2],
     pub(crate) lines: Vec<Line>,
 }
@@ -71,7 +72,7 @@ const fn rounds(options: &Options) -> usize {
     if options.quick { 3 } else { 7 }
 }
 
-/// What subjects that were measured in turn cost, round by round.
+/// The costs of subjects that were measured in turn, round by round.
 struct Rounds {
     subjects: usize,
     figures: Vec<Figures>,
@@ -82,7 +83,7 @@ impl Rounds {
         Self { subjects, figures: Vec::new() }
     }
 
-    /// Measures subjects that are built anew for each round.
+    /// Measures subjects that are built from scratch for each round.
     fn measure(
         (what, threads): (&str, usize),
         options: &Options,
@@ -120,7 +121,7 @@ impl Rounds {
 }
 
 /// Measures subjects in turn. Returns the nanoseconds of each, and then the ratio of each to each:
-/// [`figures_of`] so many figures.
+/// [`figures_of`] says how many figures that is.
 fn figures(subjects: &[&Subject], threads: usize) -> Figures {
     let (compared, count) = (Compared::measure(subjects, threads), subjects.len());
     let ns = (0..count).map(|subject| compared.ns(subject));
@@ -128,7 +129,7 @@ fn figures(subjects: &[&Subject], threads: usize) -> Figures {
     ns.chain((0..count * count).map(ratio)).collect()
 }
 
-/// Returns how many figures there are of so many subjects.
+/// Returns how many figures this many subjects have.
 const fn figures_of(subjects: usize) -> usize {
     subjects + subjects * subjects
 }

@@ -1,4 +1,4 @@
-//! One limiter, every peer, one and two threads; leases; watching.
+//! One limiter, every peer, one and two threads; leases; observing.
 
 use crate::{
     Options,
@@ -19,7 +19,7 @@ fn print_against(base: &str, title: &str, rows: &[Row], cases: &[Case], options:
     }
 }
 
-/// Prints one limiter beside its peers.
+/// Prints one limiter and its peers.
 pub(crate) fn run(options: &Options) {
     println!("\n## direct: one limiter\n");
     println!(
@@ -55,17 +55,17 @@ pub(crate) fn leases(options: &Options) {
     print("leases", &rows, &[Case::Full, Case::Partly], options);
 }
 
-/// Prints what watching costs.
-pub(crate) fn watched(options: &Options) {
-    println!("\n## watched: what counting and observing cost\n");
+/// Prints the cost of observing.
+pub(crate) fn observed(options: &Options) {
+    println!("\n## observed: what counting and observing cost\n");
     println!("Nanoseconds per call; ratio to {BASELINE} in the same round.");
     let mut rows = vec![peers::crates::governor(), peers::tollgate::default()];
-    rows.extend(peers::tollgate::watched());
+    rows.extend(peers::tollgate::observed());
     let cases = [Case::Full, Case::Partly, Case::Denied];
-    print("watched", &rows, &cases, options);
+    print("observed", &rows, &cases, options);
     println!("\nOne hot key; ratio to the plain keyed limiter.");
-    let rows = peers::tollgate::watched_keys();
-    print_beside("watched keys", &rows, &[Case::Full, Case::Denied], options);
+    let rows = peers::tollgate::observed_keys();
+    print_beside("observed keys", &rows, &[Case::Full, Case::Denied], options);
     println!("\nAn addition; ratio to one atomic that all threads share.");
     print_beside("counters", &peers::tollgate::counters(), &[Case::Full], options);
 }

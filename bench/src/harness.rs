@@ -1,12 +1,13 @@
-//! How a figure is taken.
+//! How a figure is measured.
 //!
-//! The machine is shared and virtual, so wall time alone lies. Threads are pinned, one per
+//! The machine is shared and virtual, so wall time alone misleads. Threads are pinned, one per
 //! processor; a figure is made of short batches; and a batch counts only if
 //!
-//! - each thread's processor time is at least 95 % of its wall time (nobody took the processor), and
+//! - each thread's processor time is at least 95 % of its wall time (no other program took the
+//!   processor), and
 //! - the threads ran at the same time for at least 70 % of the batch.
 //!
-//! Where threads sleep while they wait for each other ([`Subject::waiting`]), a batch without a
+//! If threads sleep while they wait for each other ([`Subject::waiting`]), a batch without a
 //! preemption counts too, whatever its processor time.
 //!
 //! Of the batches that count, one thread takes the lower quartile and several take the median,
@@ -20,20 +21,21 @@ use crate::{machine, stats};
 use std::{
     hint::spin_loop,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     thread,
     time::{Duration, Instant},
 };
+use tollgate::observe::StripedCounter;
 
 /// How long a subject runs before it is measured.
 ///
 /// Caches and branches warm in microseconds; tollgate's own clock measures the processor's counter
 /// for 20 ms before it relies on it.
 const WARM_UP: Duration = Duration::from_millis(30);
-/// How long a batch is meant to take: well below the 4 ms for which the scheduler takes a
-/// processor away, so that it hits few of them.
+/// How long a batch should take: well below the 4 ms for which the scheduler takes a processor
+/// away, so that only few batches are hit.
 const BATCH_NS: f64 = 1e6;
 /// Batches per figure.
 const BATCHES: usize = 30;
@@ -41,15 +43,15 @@ const BATCHES: usize = 30;
 const BATCHES_MIN: usize = 10;
 /// Tries before a figure is given up.
 const TRIES: usize = 4;
-/// What part of a batch runs before it unmeasured, where another subject ran before it.
+/// The part of a batch that runs unmeasured before it, if another subject ran before.
 const LEAD_IN: u64 = 4;
 const CPU_SHARE_MIN: f64 = 0.95;
 const OVERLAP_MIN: f64 = 0.70;
 
-/// Makes so many calls, one after the other.
+/// Makes this many calls, one after the other.
 pub(crate) type Runner = Box<dyn FnMut(u64)>;
 
-/// Something to measure. Each thread gets a runner of its own; they share what is behind it.
+/// A subject to measure. Each thread gets a runner of its own; they share the state behind it.
 pub(crate) struct Subject {
     start: Box<dyn Fn() -> Runner + Send + Sync>,
     /// Runs before each batch, outside the measured time.
@@ -58,12 +60,46 @@ pub(crate) struct Subject {
     calls_max: u64,
     /// Whether time in which a thread waits for another one counts.
     waits: bool,
+    tally: Option<Arc<Tally>>,
+}
+
+/// How many calls there were, and how many of them passed. Threads that count do not disturb each
+/// other.
+#[derive(Default)]
+pub(crate) struct Tally {
+    calls: StripedCounter,
+    admitted: StripedCounter,
+}
+
+impl Tally {
+    pub(crate) fn add(&self, calls: u64, admitted: u64) {
+        self.calls.add(calls);
+        self.admitted.add(admitted);
+    }
 }
 
 impl Subject {
-    /// Measures what the runners do.
+    /// Measures the work of the runners.
     pub(crate) fn new(start: impl Fn() -> Runner + Send + Sync + 'static) -> Self {
-        Self { start: Box::new(start), prepare: None, calls_max: u64::MAX, waits: false }
+        Self {
+            start: Box::new(start),
+            prepare: None,
+            calls_max: u64::MAX,
+            waits: false,
+            tally: None,
+        }
+    }
+
+    /// The runners add to `tally`.
+    pub(crate) fn tallied(mut self, tally: Arc<Tally>) -> Self {
+        self.tally = Some(tally);
+        self
+    }
+
+    /// Returns the share of the calls so far that passed, if the runners count them.
+    pub(crate) fn admitted_share(&self) -> Option<f64> {
+        let Tally { calls, admitted } = &**self.tally.as_ref()?;
+        Some(admitted.sum() as f64 / calls.sum().max(1) as f64)
     }
 
     /// Calls `prepare` at least every `calls_max` calls, outside the measured time.
@@ -77,8 +113,8 @@ impl Subject {
         self
     }
 
-    /// Counts batches in which threads sleep until another one lets them go on, as they do at a
-    /// mutex, as long as nobody else took their processors.
+    /// Counts batches in which threads sleep until another one lets them continue, as they do at a
+    /// mutex, if no other program took their processors.
     pub(crate) const fn waiting(mut self) -> Self {
         self.waits = true;
         self
@@ -95,8 +131,8 @@ impl Subject {
         }
     }
 
-    /// Returns nanoseconds per call as each of `threads` threads sees them; nothing if the
-    /// machine was too busy to tell.
+    /// Returns nanoseconds per call as each of `threads` threads sees them; `None` if the machine
+    /// was too busy.
     pub(crate) fn ns_per_call(&self, threads: usize) -> Option<f64> {
         (0..TRIES).find_map(|_| {
             let batches = in_turn(&[self], threads);
@@ -119,8 +155,8 @@ impl Subject {
         start.elapsed().as_nanos() as f64 / f64::from(calls)
     }
 
-    /// Returns million calls per second of `threads` threads together; nothing if the machine was
-    /// too busy to tell.
+    /// Returns million calls per second of `threads` threads together; `None` if the machine was
+    /// too busy.
     pub(crate) fn mega_calls_per_second(&self, threads: usize, time: Duration) -> Option<f64> {
         (0..TRIES).find_map(|_| self.throughput(threads, time))
     }
@@ -156,8 +192,8 @@ impl Subject {
 }
 
 /// Runs [`BATCHES`] batches of each subject, a batch of one after a batch of the other, so that
-/// whatever slows the machine down meets all of them. Returns, by subject, nanoseconds per call of
-/// each batch; nothing for a batch that does not count.
+/// anything that slows the machine down affects all of them. Returns, by subject, nanoseconds per
+/// call of each batch; `None` for a batch that does not count.
 fn in_turn(subjects: &[&Subject], threads: usize) -> Vec<Vec<Option<f64>>> {
     let barrier = SpinBarrier::new(threads);
     let calls: Vec<AtomicU64> = subjects.iter().map(|_| AtomicU64::new(0)).collect();
@@ -181,7 +217,7 @@ fn in_turn(subjects: &[&Subject], threads: usize) -> Vec<Vec<Option<f64>>> {
     (0..subjects.len()).map(batches).collect()
 }
 
-/// What one thread of [`in_turn`] does.
+/// The work of one thread of [`in_turn`].
 fn work(
     subjects: &[&Subject],
     index: usize,
@@ -309,7 +345,7 @@ impl SpinBarrier {
             if self.arrived.load(SeqCst) >= goal {
                 return;
             }
-            // With more threads than processors somebody has to make room.
+            // With more threads than processors, this thread has to yield.
             if spins > 10_000 {
                 thread::yield_now();
             }
@@ -318,7 +354,7 @@ impl SpinBarrier {
     }
 }
 
-/// Says on standard error what is going on, on one line.
+/// Writes the progress to standard error, on one line.
 pub(crate) fn progress(text: &str) {
     static LAST: Mutex<usize> = Mutex::new(0);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);

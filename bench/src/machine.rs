@@ -1,4 +1,4 @@
-//! What the benchmarks need from the machine: clocks, pinning, and a counting allocator.
+//! Helpers of the benchmarks for the machine: clocks, pinning, and a counting allocator.
 //!
 //! All `unsafe` code of this crate is here.
 
@@ -16,7 +16,7 @@ use std::{
 /// Reads one of the kernel's clocks, in nanoseconds; zero if it does not exist.
 fn clock_ns(id: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a live, writable timespec, which is all the call asks for.
+    // SAFETY: the pointer is to a live, writable timespec, which is all that the call requires.
     let status = unsafe { libc::clock_gettime(id, &raw mut time) };
     if status == 0 { time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 } else { 0 }
 }
@@ -43,7 +43,7 @@ pub(crate) fn process_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// Returns the memory that this process has in use; nothing where the system does not tell.
+/// Returns the memory that this process has in use; `None` if the system does not report it.
 pub(crate) fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
@@ -52,7 +52,7 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     Some(pages * u64::try_from(page).ok()?)
 }
 
-/// Returns how often this thread has lost its processor to somebody else.
+/// Returns how often this thread has lost its processor to another one.
 pub(crate) fn preemptions() -> i64 {
     // SAFETY: all zeroes is a valid record, and the pointer is to a live, writable one.
     unsafe {
@@ -62,15 +62,15 @@ pub(crate) fn preemptions() -> i64 {
     }
 }
 
-/// Returns how long this thread could have run but somebody else had the processor, in nanoseconds;
-/// zero where the system does not tell.
+/// Returns how long this thread could have run but another thread had the processor, in
+/// nanoseconds; zero if the system does not report it.
 pub(crate) fn kept_waiting_ns() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     stat.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
 /// Returns how long `work` took, without the time that other programs took from this thread, in
-/// nanoseconds. Time that it slept at a lock is in it.
+/// nanoseconds. It includes the time that the thread slept at a lock.
 pub(crate) fn own_time_ns<R>(work: impl FnOnce() -> R) -> (u64, R) {
     let (waited, start) = (kept_waiting_ns(), monotonic_ns());
     let result = work();
@@ -78,8 +78,8 @@ pub(crate) fn own_time_ns<R>(work: impl FnOnce() -> R) -> (u64, R) {
     (ns.saturating_sub(waited), result)
 }
 
-/// Returns how often this thread has left its processor, for whatever reason: cheaper to look at
-/// than [`kept_waiting_ns`], which changes with it.
+/// Returns how often this thread has left its processor, for any reason: cheaper to read than
+/// [`kept_waiting_ns`], which changes with it.
 pub(crate) fn switches() -> i64 {
     // SAFETY: as in `preemptions`.
     unsafe {
@@ -97,7 +97,7 @@ pub(crate) fn counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Reads the best clock there is, where the counter cannot be read.
+/// Reads the best available clock, if the counter cannot be read.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 pub(crate) fn counter() -> u64 {
@@ -131,7 +131,7 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Returns how many blocks this thread has asked for since it started.
+/// Returns how many blocks this thread has allocated since it started.
 pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
@@ -139,9 +139,10 @@ pub(crate) fn allocations() -> u64 {
 static COUNTS_ALL: AtomicBool = AtomicBool::new(false);
 static ALL_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts what `work` makes all threads together ask for with [`all_allocations`].
+/// Counts the blocks that `work` allocates on all threads together; [`all_allocations`] returns the
+/// count.
 ///
-/// Only there: a counter that all threads share would cost the other tables something.
+/// It counts only there, because a counter that all threads share would slow down the other tables.
 pub(crate) fn counting_all<R>(work: impl FnOnce() -> R) -> R {
     // ORDERING: Relaxed is enough: a thread that sees the switch late misses a few blocks before
     // the measured time begins.
@@ -151,7 +152,7 @@ pub(crate) fn counting_all<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Returns how many blocks all threads asked for inside [`counting_all`].
+/// Returns how many blocks all threads allocated inside [`counting_all`].
 pub(crate) fn all_allocations() -> u64 {
     // ORDERING: Relaxed is enough: it is a statistic and guards nothing.
     ALL_ALLOCATIONS.load(Relaxed)
@@ -162,18 +163,18 @@ fn count() {
     if COUNTS_ALL.load(Relaxed) {
         ALL_ALLOCATIONS.fetch_add(1, Relaxed);
     }
-    // A thread that is going away has no counter any more; nobody reads it then.
+    // A thread that is ending no longer has a counter, and no code reads it then.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
 /// The system's allocator, with a count per thread: a load and a store per block.
 pub(crate) struct CountingAllocator;
 
-// SAFETY: every call is handed to the system's allocator as it came.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promises are those of the system's allocator.
+        // SAFETY: the caller's guarantees are those that the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 

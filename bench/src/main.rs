@@ -1,8 +1,8 @@
-//! Speed and memory of tollgate beside its peers.
+//! Speed and memory of tollgate and its peers.
 //!
-//! `cargo run --release -p tollgate-bench -- --help` says what can be measured. Tables go to
-//! standard output as Markdown, progress to standard error. `docs/benchmarks.md` says how
-//! to read a run, and `docs/benchmarks/` holds one.
+//! `cargo run --release -p tollgate-bench -- --help` lists the measurements. Tables go to
+//! standard output as Markdown, progress to standard error. `docs/benchmarks.md` says how to read
+//! a run, and `docs/benchmarks/` holds one.
 
 #![allow(
     clippy::disallowed_methods,
@@ -51,7 +51,7 @@ Tables:
   direct       one limiter, every peer, 1 and 2 threads
   threads      one hot limiter, 2, 8 and 64 threads
   leases       batches of permits held by a thread
-  watched      what counting and observing cost
+  observed     what counting and observing cost
   latency      percentiles of single calls
   allocations  blocks of memory asked for by each verb
   keyed        a million keys, every peer, 1 and 2 threads
@@ -86,7 +86,7 @@ const TABLES: [&str; 18] = [
     "direct",
     "threads",
     "leases",
-    "watched",
+    "observed",
     "latency",
     "allocations",
     "keyed",
@@ -102,10 +102,10 @@ const TABLES: [&str; 18] = [
     "go",
 ];
 
-/// What the command line asks for.
+/// The options of the command line.
 pub(crate) struct Options {
     quick: bool,
-    /// How long each row of the tables of waiting is watched, if the command line says so.
+    /// How long each row of the tables of waiting runs, if the command line sets it.
     seconds: Option<f64>,
     tables: Vec<&'static str>,
 }
@@ -116,7 +116,7 @@ impl Options {
         if self.quick { 3 } else { 9 }
     }
 
-    /// Reads the command line; nothing if it asks for help.
+    /// Reads the command line; `None` if it requests help.
     fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<Self>, String> {
         let mut options = Self { quick: false, seconds: None, tables: Vec::new() };
         for argument in arguments {
@@ -156,7 +156,7 @@ impl Options {
                 "direct" => direct::run(self),
                 "threads" => threads::run(self),
                 "leases" => direct::leases(self),
-                "watched" => direct::watched(self),
+                "observed" => direct::observed(self),
                 "latency" => latency::run(self),
                 "allocations" => allocations::run(),
                 "keyed" => keyed::run(self),
@@ -186,7 +186,7 @@ fn seconds(argument: &str) -> Result<f64, String> {
     number.ok_or_else(|| format!("\"{text}\" is no number from 1 to 600; use --seconds=10"))
 }
 
-/// Says on what the figures were taken, as far as the system tells.
+/// Prints the machine of the measurement, as far as the system reports it.
 fn print_machine() {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let processor = read("/proc/cpuinfo");

@@ -1,13 +1,13 @@
 //! Tasks and threads that wait for permits.
 //!
-//! The hard case for a limiter that waits is a crowd: many tasks ask again as soon as they are
-//! served, and a burst of one saves nothing up, so that a permit that comes late is lost. All rows
-//! of a table are measured in each round, one after the other, so that a slow moment of the machine
-//! hits them alike; ratios are taken inside a round.
+//! The hard case for a limiter with waiting callers is a large number of tasks that try again as
+//! soon as they are served: a burst of one saves nothing up, so a permit that comes late is lost.
+//! All rows of a table are measured in each round, one after the other, so that a slow moment of
+//! the machine affects them alike; ratios are taken inside a round.
 //!
-//! A row starts its tasks, lets each of them ask once, and watches them from then on. What it sees
-//! is in [`seats`]: who was served how often, who waited how long (those who still wait at the end
-//! count with what they waited so far), and what the process paid for it.
+//! A row starts its tasks, lets each of them make one call, and measures them from then on. The
+//! figures are in [`seats`]: how often each task was served, how long each waited (a task that
+//! still waits at the end counts with its wait so far), and what the process paid for it.
 
 mod churn;
 mod costs;
@@ -31,11 +31,11 @@ use subject::{
     Reserving, Waiting,
 };
 
-/// How much is measured.
+/// The extent of the measurements.
 #[derive(Clone, Copy)]
 struct Extent {
     rounds: usize,
-    /// How long each row is watched in each round, at least.
+    /// The duration of each row in each round, at least.
     time: Duration,
 }
 
@@ -83,7 +83,7 @@ fn all() -> Vec<Row> {
     rows
 }
 
-/// What was measured of each row in each round.
+/// The measurements of each row in each round.
 struct Rounds<S> {
     samples: Vec<Vec<Option<S>>>,
     failures: Vec<String>,
@@ -107,7 +107,7 @@ impl<S> Rounds<S> {
         rounds
     }
 
-    /// Returns the figures of a row; none where there was nothing to divide by.
+    /// Returns the figures of a row; `None` for a division by zero.
     fn picked(&self, row: usize, pick: impl Fn(&S) -> f64) -> Vec<Option<f64>> {
         let figure = |sample: &Option<S>| sample.as_ref().map(&pick).filter(|it| it.is_finite());
         self.samples[row].iter().map(figure).collect()
@@ -133,7 +133,7 @@ impl<S> Rounds<S> {
         self.picked(row, pick).into_iter().flatten().reduce(f64::min)
     }
 
-    /// Says below a table what could not be measured.
+    /// Prints below a table which rows could not be measured.
     fn print_failures(&self) {
         for failure in &self.failures {
             println!("Not measured: {failure}.\n");

@@ -182,8 +182,8 @@ async fn a_client_of_reqwest_follows_a_server() {
 
 /// Returns the share of requests that are answered with 200 within the deadline, in percent.
 ///
-/// A request comes every `1 / per_second`, whatever became of the others (an open loop), for 10 s of
-/// the paused clock.
+/// A request comes every `1 / per_second`, whatever the state of the others (an open loop), for
+/// 10 s of the paused clock.
 async fn answered_in_time(protection: adaptive::Protection, per_second: u64) -> u64 {
     let app = adaptive::app(protection, tollgate::Clock::tokio()).unwrap();
     let total = 10 * per_second;
@@ -193,7 +193,7 @@ async fn answered_in_time(protection: adaptive::Protection, per_second: u64) -> 
         every_ms.tick().await;
         while (requests.len() as u64) < ms * per_second / 1000 {
             let call = app.clone().oneshot(http::Request::new(axum::body::Body::empty()));
-            // The slot is free when the body is gone.
+            // The slot is free when the body is dropped.
             let status = async move { call.await.map(|response| response.status()) };
             requests.spawn(tokio::time::timeout(adaptive::DEADLINE, status));
         }
@@ -256,7 +256,7 @@ async fn the_client_of_the_outage_reaches_its_server() {
 
 #[tokio::test]
 async fn observed_serves_metrics_and_a_list_and_a_flood_of_keys_adds_no_line() {
-    let registry = tollgate::watch::Registry::new();
+    let registry = tollgate::observe::Registry::new();
     let limits = observed::limits(&registry).unwrap();
     let (listener, address) = listen().await;
     let app = observed::routes(registry);
@@ -268,7 +268,7 @@ async fn observed_serves_metrics_and_a_list_and_a_flood_of_keys_adds_no_line() {
     };
     let lines = |text: &str| text.lines().count();
     let (kind, before) = fetch("/metrics").await;
-    assert_eq!(kind, tollgate::watch::Registry::PROMETHEUS_TEXT);
+    assert_eq!(kind, tollgate::observe::Registry::PROMETHEUS_TEXT);
     for key in 0..50_000 {
         let _ = limits.users.try_acquire(&key.to_string());
     }

@@ -18,12 +18,12 @@ use std::sync::Arc;
 
 const NUMBERS: &str = "numbers";
 const STRINGS: &str = "strings";
-/// Calls of the one key of [`HOT`] between two looks at where the order ends.
+/// Calls of the one key of [`HOT`] between two checks for the end of the order.
 const HOT_CALLS: usize = 1 << 16;
 /// The key that is hot.
 const HOT: u64 = 7;
 
-/// Where the peers of both kinds are among the subjects; `scc` follows where keys are numbers.
+/// The index of each peer among the subjects; `scc` is the last one if keys are numbers.
 const GROWING: usize = 0;
 const BOUNDED: usize = 1;
 const GOVERNOR: usize = 2;
@@ -60,7 +60,7 @@ fn columns<K: Key>(
         figures(&subjects.iter().collect::<Vec<_>>(), *threads)
     };
     let found = columns.iter().flat_map(column).collect();
-    // The process ends here; to free millions of keys one by one would take seconds.
+    // The process ends here; freeing millions of keys one by one would take seconds.
     std::mem::forget(stores);
     found
 }
@@ -96,7 +96,7 @@ fn strings_child(count: usize, answers: Answers) -> Option<Figures> {
     Some(columns(stores, &COLUMNS.map(along)))
 }
 
-/// Asks a child each round. Returns what it found, by column.
+/// Starts a child process in each round. Returns its figures, by column.
 fn ask(
     (kind, subjects): (&str, usize),
     (count, answers): (usize, Answers),
@@ -119,7 +119,7 @@ fn ask(
     found
 }
 
-/// How many keys, in words, and the aim beside governor.
+/// The number of keys, in words, and the aim compared with governor.
 const COUNTS: [(usize, &str, &str); 3] = [
     (1000, "1000 keys", "<= 0.75"),
     (100_000, "100 000 keys", "<= 0.9"),

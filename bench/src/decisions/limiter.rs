@@ -34,7 +34,7 @@ pub(super) fn one(options: &Options) -> Vec<Section> {
     vec![Section { title: "one limiter, 1 thread", columns: COLUMNS, lines: plain }]
 }
 
-/// The store in memory, beside one decision of a direct limiter.
+/// The store in memory, compared with one decision of a direct limiter.
 pub(super) fn stored(options: &Options) -> Vec<Section> {
     let mut rows = peers::stored::rows();
     rows.push(peers::crates::governor());
@@ -59,7 +59,24 @@ pub(super) fn stored(options: &Options) -> Vec<Section> {
     vec![Section { title: "store in memory", columns, lines }]
 }
 
-/// Several demands in one decision, beside one.
+/// The parts of a store's decisions, with two threads at once.
+pub(super) fn bounds(options: &Options) -> Vec<Section> {
+    let mut rows = peers::stored::bounds();
+    let governor = rows.len();
+    rows.push(peers::crates::governor());
+    let mut lines = Vec::new();
+    for (case, name) in [(Case::Partly, "partly used"), (Case::Denied, "denied")] {
+        let rounds = rounds(("what bounds the store", 2), &rows, case, options);
+        let line = |(index, row): (usize, &Row)| {
+            rounds.line(format!("{}, {name}", row.name), (index, governor), "")
+        };
+        lines.extend(rows[..governor].iter().enumerate().map(line));
+    }
+    let columns = ["ns", "ns governor, once"];
+    vec![Section { title: "what bounds the store, 2 threads", columns, lines }]
+}
+
+/// Several demands in one decision, compared with one.
 pub(super) fn demands(options: &Options) -> Vec<Section> {
     let rows = peers::stored::widths();
     let rounds = rounds(("demands in one decision", 1), &rows, Case::Partly, options);

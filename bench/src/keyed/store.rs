@@ -1,4 +1,4 @@
-//! What is asked of a limiter for many keys, and the loops that ask.
+//! The interface of a limiter for many keys, and the loops that call it.
 
 use super::keys::Key;
 use crate::machine;
@@ -7,14 +7,14 @@ use std::{
     time::Duration,
 };
 
-/// What a limiter is made for.
+/// The parameters of a limiter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     /// How long one permit takes to come back.
     pub(crate) every: Duration,
     /// Permits of a fresh key.
     pub(crate) burst: u32,
-    /// The most keys there will be, for those who want to know.
+    /// The most keys there will be, for limiters with a fixed size.
     pub(crate) keys: usize,
 }
 
@@ -22,16 +22,17 @@ pub(crate) struct Setup {
 ///
 /// A key is passed as it would be stored (`&String`), because governor looks it up so.
 pub(crate) trait Store<K = String>: Send + Sync + 'static {
-    /// Takes one permit. Always inlined: what is measured is a decision, not the way to it.
+    /// Takes one permit. Always inlined, so that the figure is that of a decision without a
+    /// function call.
     fn take(&self, key: &K) -> bool;
 
     /// Takes several permits; not measured.
     fn take_n(&self, key: &K, cost: u32) -> bool;
 
-    /// Removes all keys that have expired, where that is a call of its own.
+    /// Removes all keys that have expired, if that is a call of its own.
     fn sweep(&self) {}
 
-    /// Returns how many keys are stored, if it can be asked.
+    /// Returns how many keys are stored, if the store can tell.
     fn resident(&self) -> Option<usize> {
         None
     }
@@ -57,11 +58,11 @@ pub(crate) trait Loops<K = String>: Send + Sync {
     /// Takes a permit of a key at each interval, late or not. Returns how long after its time each
     /// call was done, in nanoseconds.
     ///
-    /// After each window of [`WINDOW`] calls it asks how long the scheduler kept this thread waiting
-    /// meanwhile, and `beside` how long it kept others waiting on which a call may depend; nothing
-    /// ends the loop. In a window with such a delay, a call that was late by no more than that is
-    /// left out, and a later one counts without it: a long stall of the table stays visible on a
-    /// busy machine, where it is never without a preemption.
+    /// After each window of [`WINDOW`] calls it reads how long the scheduler kept this thread
+    /// waiting meanwhile, and calls `beside` for the waits of other threads on which a call may
+    /// depend; `None` ends the loop. In a window with such a delay, a call that was late by no more
+    /// than that is left out, and a later one counts without it: a long stall of the table stays
+    /// visible on a busy machine, where it always comes with a preemption.
     fn open_loop(
         &self,
         keys: &[K],
@@ -93,8 +94,8 @@ impl Pace {
     }
 }
 
-/// Takes a delay out of a window; the calls that it explains go to the end. Returns how many calls
-/// are left.
+/// Subtracts a delay from a window; the calls that it explains go to the end. Returns how many
+/// calls are left.
 fn without_delay(window: &mut [f64], delay_ns: f64) -> usize {
     if delay_ns == 0.0 {
         return window.len();
@@ -109,8 +110,8 @@ fn without_delay(window: &mut [f64], delay_ns: f64) -> usize {
     left
 }
 
-/// Calls of an open loop between two looks at what the scheduler did: 2 ms, as long as it lets
-/// somebody else run, roughly.
+/// Calls of an open loop between two readings of the scheduler's statistics: 2 ms, roughly as long
+/// as the scheduler lets another thread run.
 const WINDOW: usize = 1000;
 
 impl<K: Key, S: Store<K>> Loops<K> for S {
@@ -162,7 +163,7 @@ impl<K: Key, S: Store<K>> Loops<K> for S {
         pace: Pace,
         beside: &mut dyn FnMut() -> Option<u64>,
     ) -> Vec<f64> {
-        // Not zeroes, which the system would hand out on first use, in the measured time.
+        // Not zeroes, which the system would allocate on first use, in the measured time.
         let mut late = vec![f64::NAN; keys.len()];
         let (mut counted, mut waited_ns) = (0, machine::kept_waiting_ns());
         let mut due = machine::counter();
@@ -182,7 +183,7 @@ impl<K: Key, S: Store<K>> Loops<K> for S {
             let Some(others_ns) = beside() else { break };
             let delay_ns = (own_ns + others_ns) as f64;
             counted += without_delay(window, delay_ns);
-            // Neither the look nor the delay is charged to the calls that follow, as far as they
+            // Neither the reading nor the delay is charged to the calls that follow, as far as they
             // are late at all.
             let now = machine::counter();
             let forgiven = now - end + (delay_ns / pace.period_ns) as u64;
@@ -207,7 +208,7 @@ pub(crate) struct Peer<K = String> {
     pub(crate) build: fn(&Setup) -> Box<dyn Loops<K>>,
 }
 
-// Derived, they would demand them of the key.
+// Derived impls would require them of the key.
 impl<K> Clone for Peer<K> {
     fn clone(&self) -> Self {
         *self

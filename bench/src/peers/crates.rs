@@ -70,7 +70,6 @@ fn governor_informed(case: Case) -> Option<Informed> {
 }
 
 #[inline(always)]
-#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
 fn informed_call(limiter: &Informed) -> bool {
     match limiter.check() {
         Ok(snapshot) => {
@@ -84,7 +83,7 @@ fn informed_call(limiter: &Informed) -> bool {
     }
 }
 
-/// The row that all ratios refer to: governor as it comes.
+/// The row that all ratios refer to: governor with its defaults.
 pub(crate) fn governor() -> Row {
     let build = |case| governor_default(case).map(Arc::new);
     Row::handle(BASELINE, build, Behind(GovernorPasses))
@@ -94,7 +93,6 @@ pub(crate) fn governor() -> Row {
 #[derive(Clone, Copy)]
 struct GovernorPasses;
 
-#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
 impl Ask<DefaultDirectRateLimiter> for GovernorPasses {
     #[inline(always)]
     fn ask(self, limiter: &DefaultDirectRateLimiter) -> bool {
@@ -194,7 +192,7 @@ impl Gcra {
 }
 
 fn gcra(case: Case) -> Option<Gcra> {
-    // Its burst is what one period brings.
+    // Its burst is the refill of one period.
     let (limit, period) = match case {
         Case::Full => (FULL_RATE, Duration::from_secs(1)),
         Case::Partly | Case::Half => {
@@ -214,10 +212,10 @@ fn gcra(case: Case) -> Option<Gcra> {
 fn async_rate_limiter(case: Case) -> Option<async_rate_limiter::RateLimiter> {
     let rate = match case {
         Case::Full => FULL_RATE,
-        // Slower than one per second cannot be said; one call in a second passes.
+        // It has no rates below one per second; one call in a second passes.
         Case::Denied => 1,
         Case::Hammered => HAMMERED_RATE,
-        // It starts with one permit and refills only when empty, so nothing is ever saved up.
+        // It starts with one permit and refills only when empty, so it never saves up permits.
         Case::Partly | Case::Half => return None,
     };
     let limiter = async_rate_limiter::RateLimiter::new(rate as usize);
@@ -227,7 +225,7 @@ fn async_rate_limiter(case: Case) -> Option<async_rate_limiter::RateLimiter> {
     Some(limiter)
 }
 
-/// All crates beside governor.
+/// All crates except governor.
 pub(crate) fn others() -> Vec<Row> {
     vec![
         governor_with_remaining(),

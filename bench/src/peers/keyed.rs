@@ -46,7 +46,6 @@ pub(crate) const fn quota(setup: &Setup) -> Quota {
     Quota::one_every(setup.every).burst(setup.burst as u64)
 }
 
-#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
 impl Store for KeyedLimiter<str> {
     #[inline(always)]
     fn take(&self, key: &String) -> bool {
@@ -84,7 +83,6 @@ pub(crate) fn governor_quota(setup: &Setup) -> governor::Quota {
         .allow_burst(nonzero(setup.burst))
 }
 
-#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
 impl<K, S> Store<K> for RateLimiter<K, S, DefaultClock>
 where
     K: Clone + Hash + Eq + Send + Sync + 'static,
@@ -108,7 +106,7 @@ where
     }
 }
 
-/// governor as it comes: a `DashMap` with the hasher of the standard library.
+/// governor with its defaults: a `DashMap` with the hasher of the standard library.
 pub(crate) const fn governor() -> Peer {
     Peer {
         name: BASELINE,
@@ -129,8 +127,8 @@ pub(crate) const fn governor_hashmap() -> Peer {
     }
 }
 
-/// throttlecrab with its periodic store, made for as many keys as come. Its sweep, which happens
-/// inside a caller's call, is not due before a day has passed.
+/// throttlecrab with its periodic store, sized for the number of keys. Its sweep, which happens
+/// inside a caller's call, is due only after a day.
 struct Throttlecrab {
     inner: Mutex<throttlecrab::RateLimiter<PeriodicStore>>,
     burst: i64,
@@ -151,7 +149,6 @@ impl Throttlecrab {
     }
 }
 
-#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
 impl Store for Throttlecrab {
     #[inline(always)]
     fn take(&self, key: &String) -> bool {
@@ -168,7 +165,8 @@ impl Store for Throttlecrab {
     }
 }
 
-/// What the textbooks show: a map in a mutex, and for each key the time at which it is full again.
+/// The textbook implementation: a map in a mutex, and for each key the time at which it is full
+/// again.
 struct Textbook {
     full_at_ns: Mutex<HashMap<String, u64>>,
     start: Instant,
@@ -191,7 +189,6 @@ impl Textbook {
     }
 }
 
-#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
 impl Store for Textbook {
     #[inline(always)]
     fn take(&self, key: &String) -> bool {
@@ -234,10 +231,9 @@ pub(crate) const fn textbook() -> Peer {
     }
 }
 
-/// Keeps nothing: the floor under every other row.
+/// Stores nothing: the floor under every other row.
 struct Base;
 
-#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
 impl Store for Base {
     #[inline(always)]
     fn take(&self, key: &String) -> bool {
@@ -256,7 +252,7 @@ pub(crate) const fn base() -> Peer {
     Peer { name: "base: read the key and rdtsc", build: |_| Box::new(Base) }
 }
 
-/// All that keep keys, in the order of the tables.
+/// All peers that store keys, in the order of the tables.
 pub(crate) fn all() -> Vec<Peer> {
     let mut peers = ours().to_vec();
     peers.extend([

@@ -12,7 +12,6 @@ use tollgate::{Clock, KeyedBuilder, KeyedLimiter};
 /// The row of [`SccWords`].
 pub(crate) const SCC: &str = "the same words in scc::HashMap 3.8";
 
-#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
 impl Store<u64> for KeyedLimiter<u64> {
     #[inline(always)]
     fn take(&self, key: &u64) -> bool {
@@ -36,12 +35,12 @@ fn tollgate(builder: KeyedBuilder<u64>) -> Box<dyn Loops<u64>> {
     Box::new(builder.build().expect("the quotas of the tables make sense for keys"))
 }
 
-/// The smallest GCRA in the best concurrent map there is: a word is the time at which the key is
+/// The smallest GCRA in the best concurrent map available: a word is the time at which the key is
 /// full again, in nanoseconds.
 ///
-/// The map's bucket is locked for reading only, for an admission too: the word is exchanged. The
-/// hasher is that of the standard library, SipHash-1-3 with a random seed, as ours and governor's;
-/// the clock is ours.
+/// The map's bucket is locked for reading only, also for an admission, which exchanges the word.
+/// The hasher is that of the standard library, SipHash-1-3 with a random seed, as in ours and
+/// governor's; the clock is ours.
 struct SccWords {
     full_at_ns: scc::HashMap<u64, AtomicU64, RandomState>,
     clock: Clock,
@@ -56,14 +55,13 @@ impl SccWords {
             full_at_ns: scc::HashMap::new(),
             clock,
             every_ns,
-            // OVERFLOW: the tables' longest is a million minutes, 6 x 10^16 ns.
+            // OVERFLOW: the longest in the tables is a million minutes, 6 x 10^16 ns.
             tolerance_ns: every_ns * u64::from(setup.burst),
         }
     }
 
     /// Takes permits of a word: a denial reads, an admission exchanges.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
     fn step(&self, word: &AtomicU64, now_ns: u64, cost: u32) -> bool {
         // ORDERING: Relaxed is enough, here and below: the word is the whole state.
         let mut seen = word.load(Relaxed);
@@ -86,7 +84,6 @@ impl SccWords {
     }
 }
 
-#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
 impl Store<u64> for SccWords {
     #[inline(always)]
     fn take(&self, key: &u64) -> bool {
@@ -128,7 +125,7 @@ pub(crate) const fn all() -> [Peer<u64>; 4] {
     ]
 }
 
-/// governor as it comes: a `DashMap` with the hasher of the standard library.
+/// governor with its defaults: a `DashMap` with the hasher of the standard library.
 pub(crate) const fn governor() -> Peer<u64> {
     Peer {
         name: BASELINE,

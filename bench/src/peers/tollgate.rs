@@ -13,8 +13,8 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Algorithm, Clock, KeyedBuilder, KeyedLimiter, Limiter, LimiterBuilder, Quota,
-    watch::{Event, Observer, StripedCounter},
+    Algorithm, Clock, KeyedBuilder, KeyedLimiter, Limiter, LimiterBuilder, Outcome, Quota, TopKeys,
+    observe::{Event, Observer, StripedCounter},
 };
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -29,7 +29,7 @@ pub(crate) const fn quota(case: Case) -> Quota {
     }
 }
 
-/// Builds a GCRA limiter in the state of a case, with what `with` adds.
+/// Builds a GCRA limiter in the state of a case, with the settings of `with`.
 pub(crate) fn limiter(case: Case, with: impl Fn(LimiterBuilder) -> LimiterBuilder) -> Limiter {
     let limiter =
         with(Limiter::builder(quota(case))).build().expect("the quotas of the cases make sense");
@@ -41,7 +41,8 @@ pub(crate) fn limiter(case: Case, with: impl Fn(LimiterBuilder) -> LimiterBuilde
     limiter
 }
 
-/// Returns a clock of its own, whose thread ends with the subject: it would disturb the others.
+/// Returns a clock of its own, whose thread ends with the subject: otherwise it would disturb the
+/// others.
 pub(crate) fn cached() -> Clock {
     Clock::cached().expect("one more thread can be started")
 }
@@ -59,7 +60,6 @@ pub(crate) fn plain(
 #[derive(Clone, Copy)]
 struct Passes;
 
-#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
 impl Ask<Limiter> for Passes {
     #[inline(always)]
     fn ask(self, limiter: &Limiter) -> bool {
@@ -75,7 +75,6 @@ const REMAINING: u8 = 0;
 const RETRY_AT: u8 = 1;
 const KEPT: u8 = 2;
 
-#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
 impl<const WHAT: u8> Ask<Limiter> for Reads<WHAT> {
     #[inline(always)]
     fn ask(self, limiter: &Limiter) -> bool {
@@ -104,20 +103,22 @@ pub(crate) fn on_cached_clock() -> Row {
     plain("tollgate, cached clock", |builder| builder.clock(cached()))
 }
 
-/// The default limiter, with what most callers read of an answer.
+/// The default limiter, with the fields that most callers read of an answer.
 pub(crate) fn retry_read() -> Row {
     let build = |case| Some(limiter(case, |builder| builder));
     Row::handle("tollgate, remaining and retry_at read", build, Reads::<RETRY_AT>)
 }
 
-/// The rows that show what a rich answer costs.
+/// The rows that show the cost of a rich answer.
 pub(crate) fn rich() -> Vec<Row> {
     let build = |case| Some(limiter(case, |builder| builder));
-    vec![
-        Row::handle("tollgate, remaining read", build, Reads::<REMAINING>),
-        retry_read(),
-        Row::handle("tollgate, whole decision kept", build, Reads::<KEPT>),
-    ]
+    vec![Row::handle("tollgate, remaining read", build, Reads::<REMAINING>), retry_read(), kept()]
+}
+
+/// The default limiter, whose decisions are kept whole.
+fn kept() -> Row {
+    let build = |case| Some(limiter(case, |builder| builder));
+    Row::handle("tollgate, whole decision kept", build, Reads::<KEPT>)
 }
 
 /// One reading of the clock for each thousand calls, passed in.
@@ -213,7 +214,7 @@ pub(crate) fn leased(batch: u64, clock: Option<fn() -> Clock>) -> Row {
     })
 }
 
-/// Does nothing with what it hears.
+/// An observer that ignores all events.
 #[derive(Debug)]
 struct Listener;
 
@@ -223,16 +224,17 @@ impl Observer for Listener {
     }
 }
 
-/// The rows that show what watching costs.
-pub(crate) fn watched() -> Vec<Row> {
+/// The rows that show the cost of observing.
+pub(crate) fn observed() -> Vec<Row> {
     vec![
+        kept(),
         plain("tollgate, counted", LimiterBuilder::counted),
         plain("tollgate, counted and observed", |builder| builder.observer(Listener)),
     ]
 }
 
 /// A keyed limiter, called with one key: plain, counted, and with the names of heavy keys.
-pub(crate) fn watched_keys() -> Vec<Row> {
+pub(crate) fn observed_keys() -> Vec<Row> {
     let row = |name, with: fn(KeyedBuilder<u64>) -> KeyedBuilder<u64>| {
         let build = move |case| {
             let keys = with(KeyedLimiter::builder(quota(case))).build().ok()?;
@@ -253,7 +255,7 @@ pub(crate) fn watched_keys() -> Vec<Row> {
 
 const KEY: u64 = 7;
 
-/// Counters that threads add to.
+/// Counters that threads add to, and the names of heavy keys.
 pub(crate) fn counters() -> Vec<Row> {
     vec![
         Row::shared(
@@ -269,6 +271,14 @@ pub(crate) fn counters() -> Vec<Row> {
             |_| Some(StripedCounter::new()),
             |count| {
                 count.add(1);
+                true
+            },
+        ),
+        Row::shared(
+            "TopKeys::record of one key",
+            |_| Some(TopKeys::new(100)),
+            |top| {
+                top.record(&KEY, KEY, Outcome::Allowed, 1);
                 true
             },
         ),

@@ -1,4 +1,4 @@
-//! Tasks that ask again as soon as they are served.
+//! Tasks that call again as soon as they are served.
 
 use super::{
     seats::{Sample, Seats},
@@ -16,25 +16,25 @@ use tokio::{
 
 /// Threads of the runtime.
 pub(super) const WORKERS: usize = 2;
-/// Longer than any crowd needs to ask once, even on a busy machine.
+/// Longer than any number of tasks needs for one call each, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a limiter is to let through.
+/// The rate of a limiter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     pub(super) per_second: u64,
     pub(super) burst: u64,
 }
 
-/// A crowd, and what it asks for.
+/// The waiting tasks, and their demands.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
     pub(super) tasks: usize,
     pub(super) rate: Rate,
     pub(super) time: Duration,
-    /// What each task asks for, by its number.
+    /// The cost of each task, by its number.
     pub(super) cost: fn(usize) -> u64,
-    /// Each ask gives up after a random time up to this one.
+    /// Each call gives up after a random time up to this one.
     pub(super) patience: Option<Duration>,
 }
 
@@ -45,7 +45,7 @@ impl Case {
         permits as f64 * 1e3 / self.rate.per_second as f64
     }
 
-    /// Returns what was granted, as a share of what the rate allows.
+    /// Returns the granted permits, as a share of the rate.
     pub(super) fn achieved(&self, sample: &Sample) -> f64 {
         sample.permits_per_second() / self.rate.per_second as f64
     }
@@ -56,7 +56,7 @@ pub(super) fn runtime() -> Result<Runtime, String> {
     Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().map_err(text)
 }
 
-/// Lets a crowd loose on a new limiter and watches it.
+/// Starts the tasks with a new limiter and measures them.
 pub(super) fn run<W: Waiting>(case: &Case) -> Result<Sample, String> {
     runtime()?.block_on(watch::<W>(*case))
 }
@@ -92,7 +92,7 @@ async fn watch<W: Waiting>(case: Case) -> Result<Sample, String> {
     Ok(sample)
 }
 
-/// Asks again and again, for one seat.
+/// Calls again and again, for one seat.
 async fn sit<W: Waiting>(
     limiter: &W,
     seats: &Seats,
@@ -117,7 +117,7 @@ async fn sit<W: Waiting>(
     }
 }
 
-/// Returns how long one more ask waits when everybody has left; at most [`PATIENCE`].
+/// Returns how long one more call waits when all tasks have left; at most [`PATIENCE`].
 async fn next_ms<W: Waiting>(limiter: &W) -> f64 {
     let start = Instant::now();
     let _late = timeout(PATIENCE, limiter.acquire(1)).await;
@@ -159,7 +159,7 @@ mod tests {
     fn a_crowd_is_served_at_most_at_the_rate() {
         let start = Instant::now();
         let sample = run::<Reserving>(&CASE).unwrap();
-        // Late grants of the time before it was watched may be among them.
+        // Late grants from the time before the measurement may be among them.
         let most = start.elapsed().as_secs_f64() * 1000.0 + 1.0;
         assert!(sample.grants > 0.0 && sample.permits <= most, "{sample:?}");
     }

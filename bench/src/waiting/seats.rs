@@ -1,17 +1,17 @@
-//! Who was served how often, and who waited how long.
+//! Counts how often each seat was served, and how long it waited.
 //!
-//! A seat belongs to one task or thread that asks, waits, is served and asks again. Places in the
-//! order of asking are given out just before the limiter is asked, so two seats that ask at the
-//! same moment on two threads may reach it the other way round: somebody counts as *overtaken* only
-//! if a seat more than [`SLACK`] places behind was served first.
+//! A seat belongs to one task or thread that calls, waits, is served and calls again. It takes its
+//! place in the order of arrival just before it calls the limiter, so two seats that call at the
+//! same moment on two threads may reach it in the other order: a seat counts as *overtaken* only if
+//! a seat more than [`SLACK`] places behind was served first.
 
 use crate::machine::{all_allocations, monotonic_ns, process_cpu_ns};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// As many places may be swapped by threads that ask or wake at the same moment.
+/// How many places threads may swap that call or wake at the same moment.
 pub(super) const SLACK: u64 = 4;
 
-/// The most that one ask costs; costs are counted apart up to here.
+/// The highest cost of a call; each cost up to this one is counted separately.
 pub(super) const COST_MAX: usize = 10;
 
 // ORDERING: Relaxed is enough for all atomics here. They are statistics: nothing else is published
@@ -28,7 +28,7 @@ struct Seat {
 }
 
 impl Seat {
-    /// Returns the longest wait, with the one that goes on.
+    /// Returns the longest wait, including the current one.
     fn longest_ns(&self, now_ns: u64) -> u64 {
         let since = self.since_ns.load(Relaxed);
         let current = if since == 0 { 0 } else { now_ns.saturating_sub(since) };
@@ -39,21 +39,21 @@ impl Seat {
 /// All seats of one measurement.
 pub(super) struct Seats {
     seats: Vec<Seat>,
-    /// How many places in the order of asking were given out.
+    /// How many places in the order of arrival were given out.
     places: AtomicU64,
     /// The last place that was served.
     last_served: AtomicU64,
     overtaken: AtomicU64,
 }
 
-/// One ask that waits for its answer.
+/// A call that waits for its answer.
 #[must_use]
 pub(super) struct Ask {
     seat: usize,
     place: u64,
 }
 
-/// How things stood when the measured time began.
+/// The counters when the measured time began.
 #[must_use]
 pub(super) struct Opening {
     ns: u64,
@@ -64,16 +64,16 @@ pub(super) struct Opening {
     grants: Vec<u64>,
 }
 
-/// What one measurement saw.
+/// The results of one measurement.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
     pub(super) seconds: f64,
     pub(super) cpu_us: f64,
     pub(super) allocations: f64,
     pub(super) grants: f64,
-    /// What the grants cost.
+    /// The cost of the grants.
     pub(super) permits: f64,
-    /// Asks that gave up.
+    /// Calls that gave up.
     pub(super) gave_up: f64,
     pub(super) overtaken: f64,
     /// Grants of the seat that got the fewest, and of the one that got the most.
@@ -81,7 +81,7 @@ pub(super) struct Sample {
     pub(super) most: f64,
     /// The longest wait by cost: the first is of cost 1.
     pub(super) longest_ms: [f64; COST_MAX],
-    /// How long one more ask waited when everybody had left.
+    /// How long one more call waited when all seats had left.
     pub(super) next_ms: f64,
 }
 
@@ -112,7 +112,7 @@ impl Sample {
 }
 
 impl Seats {
-    /// Makes seats, each with the cost of what it asks for.
+    /// Makes seats, each with the cost of its calls.
     pub(super) fn new(costs: impl IntoIterator<Item = u64>) -> Self {
         let seat = |cost| Seat { cost, ..Seat::default() };
         Self {
@@ -127,13 +127,13 @@ impl Seats {
         self.seats[seat].cost
     }
 
-    /// Takes a place in the order of asking.
+    /// Takes a place in the order of arrival.
     pub(super) fn ask(&self, seat: usize) -> Ask {
         self.seats[seat].since_ns.store(monotonic_ns(), Relaxed);
         Ask { seat, place: self.places.fetch_add(1, Relaxed) }
     }
 
-    /// Returns whether everybody has asked once.
+    /// Returns whether every seat has called once.
     pub(super) fn all_have_asked(&self) -> bool {
         self.seats.iter().all(|seat| {
             seat.since_ns.load(Relaxed) != 0
@@ -241,12 +241,12 @@ mod tests {
         let seats = Seats::new([1; 20]);
         let opening = seats.open();
         let mut asks: Vec<Ask> = (0..20).map(|seat| seats.ask(seat)).collect();
-        // The neighbours swap: threads do that. Then the last comes before all that are left.
+        // The first two swap, as threads may do. Then the last comes before all the others.
         asks.swap(0, 1);
         let last = asks.pop().unwrap();
         let rest = asks.split_off(2);
         asks.into_iter().chain([last]).chain(rest).for_each(|ask| seats.served(ask));
-        // Of the places 2 to 18 those that are more than the slack before 19.
+        // Of the places 2 to 18, those that are more than the slack before 19.
         assert_eq!(seats.close(&opening).overtaken, 13.0);
     }
 }

@@ -25,7 +25,7 @@ use std::{
 const RATE: Rate = Rate { per_second: 1000, burst: 1 };
 const THREADS: usize = 64;
 
-/// A limiter, and how a thread waits with it.
+/// A limiter, and the function by which a thread waits for it.
 struct Row {
     name: &'static str,
     measure: fn(Duration) -> Result<Sample, String>,
@@ -99,7 +99,7 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// What a thread does with a limiter that can only say when to come back.
+/// The loop of a thread whose limiter can only say when to retry.
 fn check_and_sleep(limiter: &Governor) -> Result<(), String> {
     let clock = DefaultClock::default();
     while let Err(not_until) = limiter.0.check() {
@@ -108,7 +108,7 @@ fn check_and_sleep(limiter: &Governor) -> Result<(), String> {
     Ok(())
 }
 
-/// Lets threads ask a new limiter again and again and watches them.
+/// Makes threads call a new limiter again and again and measures them.
 fn measure<W: Waiting>(
     time: Duration,
     acquire: fn(&W) -> Result<(), String>,
@@ -119,8 +119,8 @@ fn measure<W: Waiting>(
         let sit = |seat| {
             let (limiter, seats, stop) = (&limiter, &seats, &stop);
             move || {
-                // ORDERING: Relaxed is enough: the flag publishes nothing, and one more ask
-                // after it does no harm.
+                // ORDERING: Relaxed is enough: the flag publishes nothing, and one more call after
+                // it does no harm.
                 while !stop.load(Relaxed) {
                     let ask = seats.ask(seat);
                     acquire(limiter)?;
@@ -154,7 +154,7 @@ impl Wake for Unpark {
 }
 
 thread_local! {
-    /// One for each thread, so that waiting asks for no memory on account of this harness.
+    /// One for each thread, so that this harness does not allocate memory for each wait.
     static WAKER: Waker = Arc::new(Unpark(thread::current())).into();
 }
 

@@ -1,8 +1,9 @@
-//! `tollgate soak`: runs the real service under mixed load for long, and tells whether it stays as it was.
+//! `tollgate soak`: runs the real service under mixed load for a long time, and checks that its
+//! memory and its counters stay right.
 //!
-//! [`service`] starts `tollgate serve` as a process of its own, [`load`] sends checks over three protocols,
-//! [`reservations`] takes and gives back, and [`verdict`] judges: resident memory must stay flat, and the service must have
-//! counted what the clients have counted.
+//! [`service`] starts `tollgate serve` as a separate process, [`load`] sends checks over three
+//! protocols, [`reservations`] takes and gives back, and [`verdict`] decides: resident memory must
+//! stay flat, and the service's counts must equal the clients'.
 
 mod reservations;
 mod service;
@@ -22,15 +23,16 @@ use tollgate_server::config::parse_duration;
 use verdict::{Counted, Memory, Sample, Verdict};
 
 const RULES: &str = "\
-The service runs as a process of its own on free loopback ports, with its state in memory. Half of the
-calls go over the Redis protocol, a quarter over HTTP, a quarter over gRPC. Beside them one client
-reserves, settles, lets reservations expire, refunds, enters and leaves, and the configuration is
-reloaded every 30 s.
+The service runs as a process of its own on free loopback ports, with its state in memory. Half of
+the calls go over the Redis protocol, a quarter over HTTP and a quarter over gRPC. Beside them one
+client reserves, settles, lets reservations expire, refunds, enters and leaves; the configuration
+is reloaded every 30 s.
 
 The command fails unless
-  - the line through the samples of resident memory, without the first third of the run, rises by at most
-    1 MiB or 2 %, whichever is more (judged in runs of 5 minutes and more);
-  - the service has counted each decision and each permit that the clients have counted, and no call failed.";
+  - the line through the samples of resident memory, without the first third of the run, rises by
+    at most 1 MiB or 2 %, whichever is more (judged in runs of 5 minutes and more);
+  - the service has counted each decision and each permit that the clients have counted, and no
+    call failed.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = RULES)]
@@ -52,7 +54,7 @@ pub(crate) struct SoakArgs {
 const DURATIONS: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(2)..=Duration::from_secs(7 * 86_400);
 
-/// How often the configuration is loaded anew.
+/// How often the configuration is reloaded.
 const RELOAD_EVERY: Duration = Duration::from_secs(30);
 
 /// How often the client of [`Reservations`] acts.
@@ -159,7 +161,7 @@ fn start_loads(args: &SoakArgs, duration: Duration, service: &Service) -> io::Re
     lines.into_iter().map(start).collect()
 }
 
-/// What happened while the loads ran.
+/// The observations while the loads ran.
 struct Watched {
     samples: Vec<Sample>,
     reservations: Reservations,

@@ -1,7 +1,7 @@
-//! `tollgate top`: what a server does, live in a terminal.
+//! `tollgate top`: the activity of a server, live in a terminal.
 //!
-//! All numbers come from the server's administrators' interface, the rates too: [`state`] holds what
-//! was told and what the user wants to see, [`view`] draws it. `--once` draws one picture into memory
+//! All numbers, including the rates, come from the server's admin API: [`state`] holds the
+//! responses and the user's choices, [`view`] draws them. `--once` draws one picture into memory
 //! and prints it as plain text.
 
 mod state;
@@ -32,13 +32,13 @@ use std::{
 use tollgate::{Clock, Tick};
 use tollgate_server::config::parse_duration;
 
-/// Policies that are asked for: more than fit on any screen.
+/// How many policies to request: more than fit on any screen.
 const MOST_POLICIES: usize = 200;
 
-/// Keys that are asked for.
+/// How many keys to request.
 const MOST_KEYS: usize = 10;
 
-/// How wide the picture of `--once` is where there is no terminal.
+/// The width of the picture of `--once` if there is no terminal.
 const WIDTH: u16 = 110;
 
 /// Seconds of history to request: the server keeps a minute.
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, InputError> {
     let mut state = State::new(client.target().to_string(), args.filter.clone());
     let done = if args.once {
         once(&client, &mut state).and_then(|text| match io::stdout().write_all(text.as_bytes()) {
-            // The reader has seen enough.
+            // The reader has closed the pipe: it needs no more.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
             written => written.map_err(Failure::Terminal),
         })
@@ -125,7 +125,7 @@ enum Failure {
     Terminal(io::Error),
 }
 
-/// Asks for all that is shown.
+/// Requests everything on the screen.
 fn ask(client: &Client, state: &State) -> Result<Picture, ClientError> {
     let (sort, filter) = (state.sort().name(), encoded(state.filter()));
     let path =
@@ -159,7 +159,7 @@ fn once(client: &Client, state: &mut State) -> Result<String, Failure> {
     Ok(text(drawn.buffer))
 }
 
-/// Returns what is drawn, without colours and without empty ends.
+/// Returns the drawn text, without colours and trailing spaces.
 fn text(buffer: &Buffer) -> String {
     let width = usize::from(buffer.area.width).max(1);
     let mut text = String::new();

@@ -1,8 +1,9 @@
 //! What happens when the store cannot answer.
 //!
-//! [`Guarded`] is a store over another one. As long as that answers, it passes every call on. When
-//! the store fails, the [`FailurePolicy`] of each demand's policy decides instead, in microseconds and
-//! without waiting, and the decision says so ([`Decision::is_degraded`](tollgate::Decision)).
+//! [`Guarded`] is a store over another one. As long as the inner store answers, `Guarded` passes
+//! every call to it. When it fails, the [`FailurePolicy`] of each demand's policy decides instead,
+//! in microseconds and without waiting, and the decision is marked as
+//! [degraded](tollgate::Decision::is_degraded).
 //!
 //! | failure policy | while the store is away | passes at most, over all N processes |
 //! |---|---|---|
@@ -18,16 +19,16 @@
 //!                                    spends -> one task -> force, when the store is back
 //! ```
 //!
-//! Calls that make no sense, bounds that are reached and operations that the store does not have are
-//! errors as ever: no failure policy answers for those. A call whose outcome is unknown is not repeated: its decision is made here, and
-//! it may have been charged in the store once.
+//! Invalid calls, reached bounds and unsupported operations remain errors: no failure policy
+//! decides those. A call whose outcome is unknown is not repeated: this process makes its decision,
+//! and the store may have charged it once.
 //!
-//! Deadlines and the breaker are below, in the [`Link`](crate::Link): a store that is known to be away
-//! fails in microseconds. Nothing here has a timer that a caller waits for.
+//! Deadlines and the breaker belong to the layer below, the [`Link`](crate::Link): a call to a
+//! store that is known to be away fails in microseconds. Callers never wait for a timer here.
 //!
-//! Files: `failure.rs` the choice, `local_share.rs` the arithmetic of shares, `plan.rs` both per policy,
-//! `decide.rs` decisions without the store, `store.rs` the calls, `spend.rs` and `replay_spend.rs` the
-//! spend that is booked after recovery, `bound.rs` what can be promised.
+//! Files: `failure.rs` the choice, `local_share.rs` the arithmetic of shares, `plan.rs` both per
+//! policy, `decide.rs` decisions without the store, `store.rs` the calls, `spend.rs` and
+//! `replay_spend.rs` the spend that is booked after recovery, `bound.rs` the guaranteed bounds.
 
 mod bound;
 mod builder;
@@ -56,7 +57,7 @@ use std::{
 use tokio::sync::Notify;
 use tollgate::store::{MemoryStore, Policy, Store, StoreError};
 
-/// A store that has an answer also while the one below has none. Clones are the same store.
+/// A store that still decides while the one below fails. Clones are the same store.
 ///
 /// # Examples
 ///
@@ -91,34 +92,35 @@ struct Shared<S> {
     plans: Plans,
     spends: Spends,
     counts: Counts,
-    /// What a refusal tells to wait if nothing better is known.
+    /// The wait that a refusal reports if no better one is known.
     retry_after: Duration,
     is_warm: bool,
-    /// Tells the ids of the local store from those of the inner one.
+    /// Distinguishes the ids of the local store from those of the inner one.
     tag: u64,
-    /// Somebody carries back.
+    /// Set while a caller or the task books spends.
     carrying: AtomicBool,
-    /// There is a task that does.
+    /// Set while a background task for that exists.
     has_task: AtomicBool,
     wake: Arc<Notify>,
 }
 
 impl<S: Store + 'static> Guarded<S> {
-    /// Starts a store over another one.
+    /// Starts to build a store over another one.
     pub fn builder(inner: S) -> GuardedBuilder<S> {
         GuardedBuilder::new(inner)
     }
 
-    /// Books what was admitted here while the store was away into the store, as far as it answers.
-    /// Returns how many permits were booked.
+    /// Books the permits that this process admitted while the store was away, as far as the store
+    /// answers. Returns how many permits were booked.
     ///
-    /// A task does this by itself where there is a tokio runtime. This is for those who have none, or
-    /// who are about to end: what is not booked when the process ends is lost. If somebody is at it
-    /// already, returns zero at once.
+    /// In a tokio runtime, a background task does this by itself. This method is for programs
+    /// without a runtime, and for programs that are about to end: spends that are not booked when
+    /// the process ends are lost. If another caller or the task is booking already, returns zero at
+    /// once.
     ///
     /// # Cancel safety
     ///
-    /// What was under way counts as dropped. The rest waits on.
+    /// Spends whose calls were under way count as dropped. The others stay pending.
     ///
     /// # Examples
     ///
@@ -142,17 +144,17 @@ impl<S: Store> Guarded<S> {
         &self.shared.inner
     }
 
-    /// Returns which failure policy holds for which policy.
+    /// Returns the failure policy of each policy.
     #[must_use]
     pub fn failures(&self) -> Failures {
         self.shared.plans.failures()
     }
 
-    /// Changes which failure policy holds for which policy, from the next call on.
+    /// Changes the failure policy of each policy, from the next call on.
     ///
     /// # Errors
     ///
-    /// When more than [`Failures::NAMES_MAX`] policies have one of their own.
+    /// When more than [`Failures::NAMES_MAX`] policies have their own.
     ///
     /// # Examples
     ///
@@ -171,7 +173,7 @@ impl<S: Store> Guarded<S> {
         Ok(())
     }
 
-    /// Returns how it goes.
+    /// Returns the state and the counts of the store.
     #[must_use]
     pub fn status(&self) -> GuardStatus {
         let Shared { counts, spends, .. } = &*self.shared;
@@ -179,11 +181,11 @@ impl<S: Store> Guarded<S> {
         GuardStatus { pending_spend, dropped_spend, ..counts.status() }
     }
 
-    /// Returns what can pass at most while the store is away, in numbers and in words.
+    /// Returns the most that can pass while the store is away, as numbers and as text.
     ///
     /// # Errors
     ///
-    /// When the policy's share makes no sense.
+    /// When the policy's share is invalid.
     ///
     /// # Examples
     ///
@@ -212,7 +214,7 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Notes that the store has answered.
+    /// Records that the store has answered.
     fn answered(&self) {
         if self.counts.answered() {
             tracing::info!("the store responds again");

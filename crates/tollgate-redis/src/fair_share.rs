@@ -1,9 +1,9 @@
 //! Shares of one capacity for many processes, with one script as the coordinator.
 //!
-//! A fleet may send 500 requests a second to a partner. Asking the store for every request is slow;
-//! 500/n each is unfair when some processes are busy and some are idle. Here each process says every
-//! few seconds how much it could use, and gets a share for a while (a lease). It holds to it by a
-//! limiter of its own, which asks nobody.
+//! A fleet may send 500 requests a second to a partner. Calling the store for every request is
+//! slow; 500/n each is unfair when some processes are busy and some are idle. Here each process
+//! reports every few seconds how much it could use, and gets a share for a while (a lease). Its own
+//! limiter enforces the share without calls to the store.
 //!
 //! ```text
 //!  FairShare --(has, wants, weight, band)--> allot.lua: drop dead rows, share, write the own row
@@ -11,8 +11,8 @@
 //!      '-- limiter(): the share as its quota
 //! ```
 //!
-//! The idea is Doorman's. The script runs alone in the server, so it *is* the coordinator: there is no
-//! election. Its time is the server's, and leases are sent as durations.
+//! The idea is Doorman's. The script runs atomically in the server, so it *is* the coordinator:
+//! there is no election. Its time is the server's, and leases are sent as durations.
 //!
 //! # Bounds
 //!
@@ -27,15 +27,15 @@
 //! | a failover loses writes | C + what was granted in the writes that were lost, for one refresh |
 //! | the server's clock jumps ahead by d | C + what was held in leases that end early, for one refresh |
 //!
-//! Not all of C is in use for one refresh and one report after demand has moved, and for one lease after
-//! a process was killed.
+//! For one refresh and one report after demand has moved, and for one lease after a process was
+//! killed, a part of C may stay unused.
 //!
-//! # How
+//! # Algorithm
 //!
-//! A grant is never above the formula (`fair_share/shares.rs`), nor above C minus what all others *may* hold.
-//! That is the larger of what a process said it has and what it was granted last: a reply can be lost,
-//! and a smaller share is in force only when its holder has said so, which it does at once. Reports are
-//! numbered, so one that arrives late changes nothing.
+//! A grant is never above the formula (`fair_share/shares.rs`), nor above C minus the most that all
+//! others *may* hold. That is the larger of the share that a process last reported and its last
+//! grant: a reply can be lost, and a smaller share is in force only after its holder has reported
+//! so, which it does at once. Reports are numbered, so a late one changes nothing.
 
 mod demand;
 mod holder;
@@ -90,31 +90,31 @@ pub struct FairShare {
 pub struct FairShareStatus {
     /// The share in force.
     pub share: Rate,
-    /// What was wanted in the last report.
+    /// The demand in the last report.
     pub wants: Rate,
     /// Where the share comes from.
     pub mode: Mode,
-    /// How long the lease still runs.
+    /// The remaining time of the lease.
     pub lease_left: Duration,
-    /// How many processes share the resource, as last heard.
+    /// How many processes share the resource, according to the last answer.
     pub clients: Option<u32>,
-    /// Reports that were answered so far.
+    /// Reports so far with an answer.
     pub answers: u64,
-    /// Reports that were not.
+    /// Reports so far without an answer.
     pub failures: u64,
-    /// Why the last report was not answered, or was refused.
+    /// Why the last report got no answer, or was refused.
     pub last_error: Option<String>,
 }
 
 impl FairShare {
     /// Joins, and reports in the background from now on. Needs a tokio runtime.
     ///
-    /// The share is nothing until the first answer. In a fleet that starts from nothing the first
+    /// The share is zero until the first answer. In a fleet that starts from nothing, the first
     /// shares come after the time of [`learning`](Resource::learning).
     ///
     /// # Errors
     ///
-    /// When the settings make no sense, or there is no runtime.
+    /// When the settings are invalid, or there is no runtime.
     pub fn join(link: Link, resource: Resource, member: Member) -> Result<Self, JoinError> {
         let registration = Registration::new(Script::new(report::SOURCE), resource, member)?;
         let runtime = runtime()?;
@@ -123,10 +123,10 @@ impl FairShare {
         Ok(Self { shared, task: Some(task) })
     }
 
-    /// Says how much this process could use, from now on; it is reported soon.
+    /// Sets how much this process could use, from now on; the task reports it soon.
     ///
-    /// Without it, demand is the mean of what the [`limiter`](Self::limiter) is asked for over a
-    /// refresh, and a quarter more.
+    /// Without it, demand is the mean over a refresh of the calls to the
+    /// [`limiter`](Self::limiter), and a quarter more.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl FairShare {
         Ok(())
     }
 
-    /// Measures demand again, after [`wants`](Self::wants).
+    /// Goes back to measuring demand, after [`wants`](Self::wants).
     pub fn wants_as_measured(&self) {
         self.shared.want(None);
     }
@@ -152,9 +152,9 @@ impl FairShare {
 
     /// Returns the limiter that has the share as its quota. Clones are the same limiter.
     ///
-    /// After the fair share has gone it denies everything. Its quota lags behind the share by the
-    /// time that the task needs to run: a process that was stopped for longer than a lease uses its
-    /// old share for so long when it goes on.
+    /// After the `FairShare` is gone, the limiter denies everything. Its quota lags behind the
+    /// share by the time that the task needs to run: a process that was stopped for longer than a
+    /// lease uses its old share for that time when it continues.
     #[must_use]
     pub fn limiter(&self) -> &Limiter {
         self.shared.limiter()
@@ -166,11 +166,11 @@ impl FairShare {
         self.shared.status()
     }
 
-    /// Gives the share back, and waits until others can have it or the store did not answer.
+    /// Gives the share back, and waits until others can have it or the store does not answer.
     pub async fn leave(mut self) {
         self.shared.close();
         if let Some(task) = self.task.take() {
-            // It ends by itself; if the runtime ends first, there is nothing to wait for.
+            // The task ends by itself; if the runtime ends first, there is nothing to wait for.
             let _ = task.await;
         }
     }

@@ -2,11 +2,11 @@
 //!
 //! [`TwoTier`] is a store over any other store. It saves calls in two ways:
 //!
-//! - **Leases** (off by default, chosen by policy): the process fetches a batch of permits for a key
-//!   and spends them by itself. The store has charged a permit before it is spent, so nothing has to
-//!   be given back: a process may stop or die at any time, and there is no shutdown to run.
+//! - **Leases** (off by default, enabled per policy): the process fetches a batch of permits for a
+//!   key and spends them by itself. The store has charged a permit before it is spent, so nothing
+//!   has to be given back: a process may stop or die at any time, and needs no orderly shutdown.
 //! - **Remembered refusals** (on by default): a refusal holds until its wait is over, so the same
-//!   call is refused again without asking.
+//!   call is refused again without a store call.
 //!
 //! | file | holds |
 //! |---|---|
@@ -16,7 +16,7 @@
 //! | `acquire.rs` | a decision: held permits, remembered refusals, the store |
 //! | `single_flight.rs` | one store call for many requests that wait |
 //! | `table.rs` | the bounded tables of both, and fingerprints of keys |
-//! | `bounds.rs` | what a configuration promises, in numbers |
+//! | `bounds.rs` | the guaranteed bounds of a configuration, in numbers |
 
 mod acquire;
 mod bounds;
@@ -58,49 +58,50 @@ use tollgate::{
 /// How many open reservations are remembered by their keys.
 const RESERVATIONS: usize = 16_384;
 
-/// A store that decides most calls in this process, over one that is shared. Clones are the same.
+/// A store that makes most decisions in this process, over a shared one. Clones are the same store.
 ///
 /// With leases, over a store with rate R and burst B, for N processes that hold at most L permits of
 /// a key each:
 ///
 /// - admitted in any interval w: at most B + R w + N L, and over a long run never more than the
 ///   store's limit. L = min(B / (2 N), R S) with the sync period S, so N L is at most half the burst;
-/// - lost when traffic stops: at most what is held, N L once in 2 S; when a process dies: L;
-/// - clocks that differ do not matter: a lease ends after a time, not at one;
+/// - lost when traffic stops: at most the held permits, N L once in 2 S; when a process dies: L;
+/// - clocks that differ do not matter: a lease ends after a duration, not at a time of day;
 /// - [`bounds`](Self::bounds) prints the numbers of a policy.
 ///
-/// # What a local decision tells
+/// # Figures of a local decision
 ///
-/// [`Decision::remaining`] of a leased key is what is held here, plus what the store said was left when
-/// it was last asked, at most two sync periods ago: what others took since is not in it. After a
-/// refusal it is what is held here. [`Decision::retry_at`] is when it is worth asking again; what
-/// passes then depends on the others.
+/// [`Decision::remaining`] of a leased key is the number of permits held here, plus the permits
+/// that remained in the store at its last answer, at most two sync periods ago: permits that others
+/// have taken since are still included. After a refusal it is the number of permits held here.
+/// [`Decision::retry_at`] is the earliest useful retry; whether it passes then depends on the other
+/// processes.
 ///
-/// # What goes straight to the store
+/// # Calls that always reach the store
 ///
-/// - every policy that does not lease, and those whose quota is too small for it (R S / N < 2);
-/// - costs of zero, and above L; quotas that come with the call; a key that is named twice in one
+/// - every policy without leases, and those whose quota is too small for leases (R S / N < 2);
+/// - costs of zero, and above L; quotas that come with the call; a key that appears twice in one
 ///   decision;
-/// - all other verbs. [`peek`](Store::peek) tells what the store holds, without what is held here:
-///   a call may pass although its peek says no, by at most L permits. [`reset`](Store::reset) drops
-///   what this process holds; other processes spend theirs.
+/// - all other verbs. [`peek`](Store::peek) shows the state of the store, without the permits held
+///   here: a call may pass although its peek denies, by at most L permits. [`reset`](Store::reset)
+///   drops the permits that this process holds; other processes spend theirs.
 ///
 /// # Several demands
 ///
-/// Those that lease are taken from what is held, which is fetched first if it lacks; then the store
-/// decides over the rest at once. If it refuses, the permits go back to what is held: all are charged
-/// or none. If one demand is refused in this process, the others are not asked: they are told that
-/// they are allowed, with nothing known to remain.
+/// Demands with leases take held permits, which are fetched first if there are too few; then the
+/// store decides the others in one call. If it refuses, the permits go back to the held ones: all
+/// demands are charged or none. If this process refuses one demand, it does not ask the store about
+/// the others: they report that they are allowed, with 0 remaining.
 ///
 /// # When the store cannot answer
 ///
-/// Errors pass through. Degraded decisions of a failure policy below are used, and marked as such:
-/// degraded permits are spent like others, within two sync periods; a degraded refusal is not
-/// remembered, and with leases holds for one pace (about one sync period).
+/// Errors pass through. Degraded decisions of a failure policy below are used, and marked as
+/// degraded: degraded permits are spent like others, within two sync periods; a degraded refusal is
+/// not remembered, and with leases holds for one pace (about one sync period).
 ///
 /// # Cancel safety
 ///
-/// A call that is dropped may have been charged or not. Whoever waited for it makes another one.
+/// A dropped call may have been charged or not. Requests that waited for it make another one.
 ///
 /// # Examples
 ///
@@ -129,7 +130,7 @@ struct Shared<S> {
     clock: Clock,
     fleet: FleetSize,
     plan: RwLock<LeasePlan>,
-    /// Twice how often the plan was changed, plus one if any policy may lease.
+    /// Twice the number of changes of the plan, plus one if any policy may lease.
     version: AtomicU64,
     ids: Ids,
     holdings: Table<HeldPermits>,
@@ -150,20 +151,20 @@ impl Slot for Keys {
 
 impl<S> Shared<S> {
     fn is_leasing(&self) -> bool {
-        // ORDERING: Relaxed. A plan that changes just now may be seen one call later.
+        // ORDERING: Relaxed. A call may see a concurrent change of the plan one call late.
         self.version.load(Relaxed) & 1 == 1
     }
 
-    /// Changes with the plan and the number of processes.
+    /// Returns a number that changes with the plan and with the number of processes.
     fn stamp(&self) -> u64 {
-        // ORDERING: Acquire, so that whoever sees a version reads a plan that is no older.
+        // ORDERING: Acquire, so that a thread that sees a version reads a plan at least as new.
         self.version.load(Acquire) << 32 | u64::from(self.fleet.get())
     }
 }
 
 impl<S: Store + 'static> TwoTier<S> {
-    /// Starts a store over another one. `fleet` says how many processes share the limits: leases are
-    /// sized by it.
+    /// Starts to build a store over another one. `fleet` is the number of processes that share the
+    /// limits; it determines the size of leases.
     pub fn builder(inner: S, fleet: FleetSize) -> TwoTierBuilder<S> {
         TwoTierBuilder::new(inner, fleet)
     }
@@ -192,11 +193,11 @@ impl<S: Store + 'static> TwoTier<S> {
     }
 
     /// Changes which policies lease, from the next decision on: for a reload of the configuration.
-    /// Permits of a policy that leases no more are dropped.
+    /// Held permits of a policy that no longer leases are dropped.
     ///
     /// # Errors
     ///
-    /// When a setting makes no sense; then the old plan holds on.
+    /// When a setting is invalid; the old plan then stays in force.
     pub fn change_leases(&self, plan: LeasePlan) -> Result<(), TierError> {
         plan.check()?;
         let is_any = u64::from(plan.is_any());
@@ -208,7 +209,7 @@ impl<S: Store + 'static> TwoTier<S> {
         Ok(())
     }
 
-    /// Returns what the two tiers do to a policy, in numbers that print as a sentence.
+    /// Returns the effects of the two tiers on a policy, in numbers that print as a sentence.
     ///
     /// # Examples
     ///
@@ -237,7 +238,7 @@ impl<S: Store + 'static> TwoTier<S> {
         Bounds::new(policy, plan.settings(policy.name()), processes, cap)
     }
 
-    /// Returns what has happened so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn status(&self) -> TierStatus {
         let Shared { holdings, denials, counters, .. } = &*self.shared;
@@ -256,12 +257,12 @@ impl<S: Store + 'static> TwoTier<S> {
         }
     }
 
-    /// Forgets the refusals of some demands: something was taken or given back by another verb.
+    /// Forgets the refusals of some demands: another verb has taken or given back permits.
     fn forget(&self, demands: &[Demand<'_>]) {
         demands.iter().for_each(|it| self.shared.denials.forget(self.shared.id(it)));
     }
 
-    /// Remembers which keys a reservation is about.
+    /// Remembers the keys of a reservation.
     fn note_reserved(&self, reserved: &Reserved, demands: &[Demand<'_>], life: Duration) {
         self.forget(demands);
         let Some(id) = reserved.id else { return };

@@ -1,4 +1,4 @@
-//! The way to the servers: connections, deadlines, breakers, Sentinel and Cluster.
+//! The link to the servers: connections, deadlines, breakers, Sentinel and Cluster.
 //!
 //! ```text
 //!   Link::call ---> topology: which server?  one, the Sentinels' primary, or the slot's  (topology.rs)
@@ -10,18 +10,18 @@
 //!                            +---> io: one write for all that is queued, replies in order  (io.rs)
 //! ```
 //!
-//! # What is repeated
+//! # Retries
 //!
 //! A command that was sent and has no reply may have been carried out, so it is never repeated: the
-//! caller is told ([`LinkError::is_unknown`]). These replies mean that it was not, and are followed
-//! within the deadline:
+//! caller gets an error with [`LinkError::is_unknown`]. These replies mean that it was not carried
+//! out, and are followed within the deadline:
 //!
 //! | reply | what happens |
 //! |---|---|
 //! | `NOSCRIPT` | once more, with the source |
-//! | `MOVED`, `ASK` | to the server it names, at most five times; the slots are read anew |
+//! | `MOVED`, `ASK` | to the server it names, at most five times; the slots are read again |
 //! | `TRYAGAIN` | again after 2 ms, at most five times |
-//! | `READONLY` | once more, after the Sentinels or the Cluster have been asked who is primary |
+//! | `READONLY` | once more, after the Sentinels or the Cluster have reported the primary |
 
 mod breaker;
 mod connect;
@@ -56,7 +56,7 @@ use tollgate::Clock;
 use topology::Topology;
 use wait::{Deadline, deadline, pause, race};
 
-/// How often a call is redirected or tried again at most.
+/// How often a call is redirected or retried at most.
 const FOLLOWED_MAX: u32 = 5;
 
 /// Where a call must go.
@@ -73,21 +73,21 @@ pub enum Route {
 pub struct NodeStatus {
     /// Its address.
     pub address: String,
-    /// Whether calls are sent to it: `connecting`, `up`, `open` (the breaker is open) or `probing`.
+    /// Whether it receives calls: `connecting`, `up`, `open` (the breaker is open) or `probing`.
     pub state: &'static str,
     /// Calls that wait for their reply.
     pub in_flight: u64,
     /// Calls so far.
     pub calls: u64,
-    /// Calls so far that failed, those refused by an open breaker not counted.
+    /// Failed calls so far, without those that an open breaker refused.
     pub errors: u64,
     /// Of those, the ones without an answer in time.
     pub timeouts: u64,
-    /// Calls refused at once, because the breaker was open or too many were in flight.
+    /// Calls that were refused at once, because the breaker was open or too many were in flight.
     pub shed: u64,
     /// How often a connection was made.
     pub connects: u64,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
 }
 
@@ -105,13 +105,13 @@ struct Shared {
 
 impl Link {
     /// Starts to connect, in the background, and returns at once. Needs a tokio runtime, which must
-    /// live as long as the link; calls may come from other runtimes too, if they have a timer. The
-    /// last clone that is dropped ends the tasks.
+    /// live as long as the link; calls may come from other runtimes too, if they have a timer.
+    /// Dropping the last clone ends the tasks.
     ///
     /// # Errors
     ///
-    /// When the settings make no sense, a file they name cannot be used, or there is no runtime. That
-    /// nobody answers is no error here: see [`ready`](Self::ready).
+    /// When the settings are invalid, a file they name cannot be used, or there is no runtime. A
+    /// server that does not answer is no error here: see [`ready`](Self::ready).
     pub fn open(settings: Settings) -> Result<Self, SettingsError> {
         settings.check()?;
         for secret in [&settings.password, &settings.sentinel_password].into_iter().flatten() {
@@ -142,7 +142,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// What went wrong last.
+    /// The last error of a server.
     pub async fn ready(&self, patience: Duration) -> Result<(), LinkError> {
         let mut last = LinkError::unavailable("no answer");
         let answered = async {
@@ -153,7 +153,7 @@ impl Link {
                     Ok(_) => return,
                     Err(error) => last = error,
                 }
-                // A change is the time to try again; a little later is as good if one was missed.
+                // A change is the time to try again; the timeout covers a missed one.
                 let _ = timeout(Duration::from_millis(20), changes.changed()).await;
             }
         };
@@ -184,21 +184,21 @@ impl Link {
         self.shared.topology.nodes().iter().map(|node| node.status()).collect()
     }
 
-    /// Returns why it is not known which server is primary, if that is so: what the last Sentinel or
-    /// server of the Cluster said.
+    /// Returns why the primary is unknown, if it is: the last error of a Sentinel or of a server of
+    /// the Cluster.
     #[must_use]
     pub fn topology_error(&self) -> Option<String> {
         self.shared.topology.last_error()
     }
 
-    /// Returns a count that changes whenever the state of a server does, or who is primary.
+    /// Returns a count that changes whenever the state of a server changes, or the primary.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.shared.common.changes.subscribe()
     }
 
-    /// Sends a command, and returns what the server answers, within the deadline of the settings.
-    /// An error reply is an error.
+    /// Sends a command, and returns the server's reply, within the deadline of the settings. An
+    /// error reply is an error.
     ///
     /// # Errors
     ///
@@ -207,8 +207,8 @@ impl Link {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, a command that was not sent yet is withdrawn; the reply to one that
-    /// was is dropped when it comes.
+    /// When the future is dropped, a command that was not sent yet is withdrawn; for one that was
+    /// sent, the reply is dropped when it comes.
     pub async fn call(&self, route: Route, command: Command) -> Result<Reply, LinkError> {
         self.follow(route, command.into_bytes(), None).await
     }
@@ -227,7 +227,7 @@ impl Link {
         self.follow(route, call.into_bytes(), Some(script)).await
     }
 
-    /// Sends a command to where it belongs, and where the replies say that it belongs.
+    /// Sends a command to its server, and follows redirections.
     async fn follow(
         &self,
         route: Route,
@@ -286,7 +286,7 @@ impl Link {
         }
     }
 
-    /// Asks who is primary in place of a server that says it is not.
+    /// Asks for the current primary, to replace a server that is not primary.
     async fn other_primary(
         &self,
         route: Route,
@@ -302,7 +302,7 @@ impl Link {
     }
 }
 
-/// Reads `slot host:port`. Without a host it is that of the server which said so.
+/// Reads `slot host:port`. Without a host, it is the host of the server that sent the redirection.
 fn named_by(redirection: &str, node: &Node) -> Option<Address> {
     let (host, port) = redirection.split(' ').nth(1)?.rsplit_once(':')?;
     let host = match (host, node.address()) {

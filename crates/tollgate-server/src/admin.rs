@@ -1,16 +1,16 @@
 //! Administrators' interface and metrics.
 //!
-//! A listener of its own: HTTP/1.1 with JSON, and a dashboard for browsers. `GET /` lists the endpoints. Who
-//! may do what:
+//! A listener of its own: HTTP/1.1 with JSON, and a dashboard for browsers. `GET /` lists the
+//! endpoints. This table shows the access that each of them needs:
 //!
 //! | | no token set | token set |
 //! |---|---|---|
 //! | `/`, `/health`, `/ready`, `/version`, `/metrics`, the login page | everybody | everybody |
-//! | what only reads | everybody | tokens that grant `read` |
-//! | what changes something | only over a Unix socket | tokens that grant `administer` |
+//! | endpoints that only read | everybody | tokens that grant `read` |
+//! | endpoints that change something | only over a Unix socket | tokens that grant `administer` |
 //!
-//! What is changed here lives in this process only and always has an end; what should last belongs
-//! into the configuration. Each change is [written down](Audit).
+//! A change that is made here lives in this process only and always has an end; a lasting change
+//! belongs in the configuration. The [audit log](Audit) records each change.
 
 pub(crate) use policies::level;
 pub(crate) use read::store_name;
@@ -54,7 +54,8 @@ use tollgate::Tick;
 /// The most bytes that the head of a request may have.
 const MAX_HEAD: usize = 16 << 10;
 
-/// What administrators see and do. One per server, in [`Shared`](crate::server::Shared).
+/// The state that administrators see and change. One per server, in
+/// [`Shared`](crate::server::Shared).
 pub struct Desk {
     started: Tick,
     sampler: Sampler,
@@ -74,7 +75,7 @@ pub struct LostLogLines {
 }
 
 impl Desk {
-    /// Returns a desk that nobody has used yet.
+    /// Returns the state of a server that has just started.
     #[must_use]
     pub fn new(started: Tick) -> Self {
         let (sampler, ticks) = (Sampler::default(), events::Ticks::default());
@@ -88,25 +89,26 @@ impl Desk {
         self.started
     }
 
-    /// Returns what knows the rates. It must be told the counts [every second](Sampler::tick).
+    /// Returns the sampler of the rates. The server must call [`tick`](Sampler::tick) every second.
     #[must_use]
     pub const fn sampler(&self) -> &Sampler {
         &self.sampler
     }
 
-    /// Returns what was changed, by whom.
+    /// Returns the log of changes.
     #[must_use]
     pub const fn audit(&self) -> &Audit {
         &self.audit
     }
 
-    /// Says who loads the configuration and writes snapshots. Once; later calls change nothing and
-    /// return false.
+    /// Sets the object that loads the configuration and reports on snapshots. Only the first call
+    /// sets it; later calls change nothing and return false.
     pub fn set_control(&self, control: Arc<dyn Control>) -> bool {
         self.control.set(control).is_ok()
     }
 
-    /// Says who counts the log lines that were not written. Once; later calls change nothing and return false.
+    /// Sets the function that counts the log lines that were not written. Only the first call sets
+    /// it; later calls change nothing and return false.
     pub fn set_lost_log_lines(
         &self,
         count: impl Fn() -> LostLogLines + Send + Sync + 'static,
@@ -114,13 +116,13 @@ impl Desk {
         self.lost_log_lines.set(Box::new(count)).is_ok()
     }
 
-    /// Returns the log lines that were not written, if somebody counts them.
+    /// Returns the counts of log lines that were not written; `None` if no counter is set.
     #[must_use]
     pub fn lost_log_lines(&self) -> Option<LostLogLines> {
         self.lost_log_lines.get().map(|count| count())
     }
 
-    /// Returns who loads the configuration, if that was said.
+    /// Returns the object that loads the configuration, if it is set.
     #[must_use]
     pub fn control(&self) -> Option<&Arc<dyn Control>> {
         self.control.get()
@@ -135,9 +137,9 @@ impl fmt::Debug for Desk {
 
 /// Serves one connection until it ends.
 ///
-/// It is closed when the head of a request takes longer than the request timeout, when for the idle
-/// timeout no request begins and no event is sent (which also ends clients that do not read their
-/// answer), and at shutdown after what has begun.
+/// Closes the connection when the head of a request takes longer than the request timeout, or when
+/// no request begins and no event is sent for the idle timeout (which also ends clients that do not
+/// read their response). At shutdown, the connection ends after the request in progress.
 pub async fn serve(stream: Stream, connection: Connection) {
     let shared = Arc::clone(&connection.shared);
     let settings = &shared.settings;
@@ -159,7 +161,8 @@ pub async fn serve(stream: Stream, connection: Connection) {
     let mut drain = shared.drain();
     let mut idle = interval(settings.idle_timeout.max(settings.request_timeout));
     idle.reset();
-    // Who comes while the server drains gets one answer, to learn that it is not ready.
+    // A connection that arrives while the server drains gets one response, so that the client
+    // learns that the server is not ready.
     let mut is_draining = connection.is_draining();
     loop {
         select! {

@@ -1,9 +1,9 @@
-//! What decides, behind all protocols.
+//! The decision engine behind all protocols.
 //!
-//! A protocol turns what a client sent into a [`Request`], calls [`Engine::decide`] with an
-//! [`Answer`] that it keeps, and turns that into a reply. The plan in force is one pointer, read once
-//! per batch; the clock is read once per batch, too. With the memory store a decision asks for no
-//! memory and never waits.
+//! A protocol parses the client's input into a [`Request`], calls [`Engine::decide`] with an
+//! [`Answer`] that it keeps, and writes that as a reply. The plan in force is one pointer, read
+//! once per batch; the clock is read once per batch, too. With the memory store, a decision
+//! allocates nothing and never waits.
 
 mod adapt;
 mod answer;
@@ -13,6 +13,7 @@ mod decide;
 mod explain;
 mod health;
 mod in_flight;
+mod key_text;
 mod limit_report;
 mod overlay;
 mod overrides;
@@ -27,9 +28,9 @@ mod timing;
 pub use adapt::{ADAPT_EVERY, AGREE_EVERY, Report};
 pub use answer::{Answer, Code, Part, Status};
 pub use backend::Backend;
-pub(crate) use decide::KeyText;
 pub use health::StoreHealth;
 pub use in_flight::{Entry, LeaseError, LeaseId};
+pub(crate) use key_text::KeyText;
 pub use limit_report::LimitReport;
 pub(crate) use limit_report::since;
 pub use overlay::{Overlay, OverlayError, Special};
@@ -142,8 +143,8 @@ impl Engine {
         self.stores.iter().all(|store| store.memory().is_some())
     }
 
-    /// Puts another plan in force. Keys keep their states, whatever the quota is now. Decisions in flight are
-    /// made by the old plan.
+    /// Puts another plan in force. Keys keep their states even if their quotas change. Decisions in
+    /// flight use the old plan.
     pub fn install(&self, plan: Plan) {
         self.configure(&plan);
         self.start_adaptive(&plan);

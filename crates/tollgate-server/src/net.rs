@@ -1,8 +1,8 @@
 //! Listeners, connections and the threads that serve them.
 //!
-//! Each worker is a thread with a runtime of its own; a connection stays with the worker that it was
-//! given to, the one with the fewest. So a connection's task never moves, and nothing is shared but
-//! the engine.
+//! Each worker is a thread with its own runtime; a connection stays with its worker, the one with
+//! the fewest connections when it was accepted. So a connection's task never moves, and workers
+//! share only the engine.
 
 mod access;
 pub(crate) mod browser;
@@ -80,7 +80,7 @@ impl fmt::Display for Listener {
     }
 }
 
-/// What goes on at a listener.
+/// The activity of a listener.
 #[derive(Debug, Default)]
 pub struct Traffic {
     open: AtomicU64,
@@ -126,7 +126,7 @@ impl RefusalReason {
     }
 }
 
-/// What [`Traffic`] has counted.
+/// The counts of [`Traffic`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficCounts {
     /// Connections that are open.
@@ -150,8 +150,8 @@ pub struct TrafficCounts {
 impl Traffic {
     /// Counts requests; once per batch.
     pub fn requests(&self, count: u64) {
-        // ORDERING: Relaxed, here and below. Counts for people to look at, and a bound that may be
-        // passed by as many connections as are accepted at the same moment: one.
+        // ORDERING: Relaxed, here and below. The counts are statistics, and a bound that may be
+        // exceeded by as many connections as are accepted at the same moment: one.
         self.requests.fetch_add(count, Relaxed);
     }
 
@@ -194,13 +194,13 @@ impl Traffic {
 /// One connection, for the protocol that serves it. While it lives, it counts as open.
 #[derive(Debug)]
 pub struct Connection {
-    /// What all connections share.
+    /// The state that all connections share.
     pub shared: Arc<Shared>,
     /// Where it came from.
     pub listener: Listener,
     /// The other end; none for Unix sockets.
     pub peer: Option<SocketAddr>,
-    /// What it holds of the memory of all connections.
+    /// Its share of the memory of all connections.
     pub memory: Arc<ConnectionMemory>,
     drain: watch::Receiver<bool>,
 }

@@ -1,17 +1,17 @@
 //! A configuration, compiled: which rules a descriptor meets, and what each of them counts.
 //!
-//! # How a descriptor finds its rules
+//! # Finding the rules of a descriptor
 //!
 //! Entry by entry, from the root of its domain. At each level the entry's key chooses among the
 //! nodes: the one with exactly its value, else the first pattern (wildcard, regular expression,
-//! network) in the order of the file, else the node without a value. There is no way back. The
-//! limits of the node at the last entry apply; none apply if the tree ends earlier, or later.
+//! network) in the order of the file, else the node without a value. The search never backtracks.
+//! The limits of the node at the last entry apply; none apply if the tree ends earlier, or later.
 //!
-//! # What a rule counts
+//! # Counting
 //!
-//! Each limit is a rule with a policy of its own. Its key in the store is made of the *free* values
-//! on its path: those that the configuration leaves open. A rule with one free value has that value
-//! for a key, as it is.
+//! Each limit is a rule with its own policy. Its key in the store consists of the *free* values on
+//! its path: those that the configuration leaves open. If a rule has one free value, that value is
+//! its key.
 
 mod adaptive;
 mod agreed;
@@ -27,7 +27,7 @@ pub use rule::{Kind, Parent, Rule, Slots, ValueOf};
 pub use tree::{Entry, Found};
 
 use crate::config::{Config, Defaults, ForwardAuth, Unit};
-use std::{collections::HashMap, fmt};
+use std::{borrow::Cow, collections::HashMap, fmt};
 use tollgate::store::Policy;
 use tree::Level;
 
@@ -127,7 +127,7 @@ pub enum NameError {
     Ambiguous {
         /// The name.
         name: String,
-        /// What two of them are called in full.
+        /// The full names of two of them.
         ids: Vec<String>,
     },
 }
@@ -232,7 +232,10 @@ impl Plan {
         match self.names.get(name) {
             Some(Some(index)) => Ok(*index),
             Some(None) => {
-                let same = |rule: &&Rule| rule.name() == Some(name);
+                let same = |rule: &&Rule| {
+                    let full = name.strip_prefix(rule.domain()).and_then(|it| it.strip_prefix('/'));
+                    rule.name().is_some_and(|it| it == name || Some(it) == full)
+                };
                 let ids = self.rules.iter().filter(same).take(3).map(|rule| rule.id().into());
                 Err(NameError::Ambiguous { name: shortened(name), ids: ids.collect() })
             }
@@ -245,6 +248,20 @@ impl Plan {
     pub fn with_id(&self, id: &str) -> Option<&Rule> {
         let rule = self.rule((*self.names.get(id)?)?);
         (rule.id() == id).then_some(rule)
+    }
+
+    /// Returns what tells a rule from all others: its label, the label after its domain, or else its id.
+    #[must_use]
+    pub fn title<'r>(&self, rule: &'r Rule) -> Cow<'r, str> {
+        let is_it = |name: &str| {
+            let found = self.names.get(name).copied().flatten();
+            found.is_some_and(|index| self.rule(index).id() == rule.id())
+        };
+        let full = || format!("{}/{}", rule.domain(), rule.label());
+        match rule.label() {
+            label if is_it(label) => label.into(),
+            _ => Some(full()).filter(|full| is_it(full)).map_or(rule.id().into(), Cow::from),
+        }
     }
 
     #[cold]

@@ -1,17 +1,17 @@
 //! The Redis protocol: rate limits for everything that has a Redis client.
 //!
 //! ```text
-//! input    the bytes that have come   -> parse    commands, as places in them
+//! input    the received bytes         -> parse    commands, as ranges of them
 //! session  runs a command             -> throttle · policy · in_flight · client · about · transaction
-//! reply    what goes back
+//! reply    the replies
 //! ```
 //!
-//! All commands that have come are decided by one plan and one reading of the clock, and answered by
-//! one write. `CL.THROTTLE` and the usual `TG.CHECK` need no memory.
+//! All received commands are decided with one plan and one reading of the clock, and answered by
+//! one write. `CL.THROTTLE` and the usual `TG.CHECK` allocate nothing.
 //!
-//! What a client can hold is bounded: its unread command and its transaction by the settings, unsent
-//! replies by [`REPLIES_MAX`], silence by the idle timeout, a command that does not end, and replies that are
-//! not taken, by the request timeout.
+//! The resources of a client are bounded: its unread command and its transaction by the settings,
+//! unsent replies by [`REPLIES_MAX`], silence by the idle timeout, and an unfinished command or
+//! unread replies by the request timeout.
 
 mod about;
 mod client;
@@ -49,48 +49,48 @@ use tokio::{
     time::{Interval, MissedTickBehavior, Timeout, interval, timeout},
 };
 
-/// Replies of so many bytes are written before more commands are read.
+/// Once the replies have this many bytes, they are written before more commands are read.
 pub const REPLIES_MAX: usize = 1 << 20;
 
-/// What a connection keeps of its buffers between batches.
+/// How much of its buffers a connection keeps between batches.
 const KEEP: usize = 16 << 10;
 
-/// The idle timeout is looked at so often while it runs, so it may be late by that part.
+/// The idle timeout is checked this many times while it runs, so it may be late by that part.
 const IDLE_LOOKS: u32 = 4;
 
-/// What a connection waits for.
+/// The events that a connection waits for.
 enum Woken {
     Read(io::Result<usize>),
-    /// The server shuts down.
+    /// The server is shutting down.
     Drain,
-    /// Time to look whether the connection is idle.
+    /// Time to check whether the connection is idle.
     Look,
-    /// A command has begun too long ago.
+    /// A command has not been completed in time.
     Late,
 }
 
-/// What is to be done after a batch.
+/// The next step after a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// All complete commands are answered.
     Read,
     /// The replies must be written first.
     Write,
-    /// The replies up to here must be written first, and the rest when the client has waited: it has
+    /// The replies up to here must be written first, and the rest after a delay: the client has
     /// sent a wrong password.
     Wait(usize),
-    /// The connection ends when they are.
+    /// The connection closes after the replies.
     Close,
 }
 
-/// Runs until a time has passed.
+/// A timer.
 type Deadline = Pin<Box<Timeout<std::future::Pending<()>>>>;
 
 /// Serves one connection until it ends.
 pub async fn serve(mut stream: Stream, mut connection: Connection) {
     if let Stream::Tcp(stream) = &stream {
-        // A reply is written as a whole: nothing is gained by holding it back. An error means that
-        // the connection is gone, which the first read says, too.
+        // A reply is written as a whole, so delaying it gains nothing. An error means that the
+        // connection is gone, which the first read reports, too.
         let _ = stream.set_nodelay(true);
     }
     let shared = Arc::clone(&connection.shared);
@@ -127,7 +127,7 @@ pub async fn serve(mut stream: Stream, mut connection: Connection) {
                 break;
             }
             Woken::Read(Ok(_)) => silent_looks = 0,
-            // What has begun is finished: a command that is not complete may still be.
+            // A command that has begun may still be completed.
             Woken::Drain if input.is_empty() => break,
             Woken::Drain => is_draining = true,
             Woken::Look if silent_looks == IDLE_LOOKS => break,
@@ -158,11 +158,11 @@ pub async fn serve(mut stream: Stream, mut connection: Connection) {
             late = Some(Box::pin(timeout(request_timeout, pending())));
         }
     }
-    // Whether the other side hears of it or not, this is the end.
+    // The connection ends, whether or not the client receives the shutdown.
     let _ = timeout(request_timeout, stream.shutdown()).await;
 }
 
-/// Answers all commands that have come. Returns how many; `None` if the connection ends.
+/// Answers all received commands. Returns how many; `None` if the connection ends.
 async fn answer(
     shared: &Shared,
     stream: &mut Stream,
@@ -200,7 +200,7 @@ async fn answer(
     Ok(Some(answered))
 }
 
-/// Decides commands by one plan and one reading of the clock.
+/// Decides commands with one plan and one reading of the clock.
 async fn decide(shared: &Shared, session: &mut Session, input: &mut Input) -> (u64, Next) {
     let engine = &shared.engine;
     let (plan, now) = (engine.plan(), engine.now());
@@ -229,7 +229,7 @@ async fn decide(shared: &Shared, session: &mut Session, input: &mut Input) -> (u
         match args {
             Ok(Some(args)) if args.is_empty() => {}
             Ok(Some(args)) => {
-                // A command of a transaction was counted when it came.
+                // A command of a transaction was counted when it arrived.
                 count += u64::from(queued.is_none());
                 if !is_immediate {
                     if together.takes(session, &args) {
@@ -273,7 +273,7 @@ async fn decide(shared: &Shared, session: &mut Session, input: &mut Input) -> (u
     (count, next)
 }
 
-/// Writes all bytes. The timer is started only if the other side does not take them at once.
+/// Writes all bytes. Starts the timer only if the socket does not take them at once.
 async fn write(stream: &mut Stream, bytes: &[u8], limit: Duration) -> io::Result<()> {
     if bytes.is_empty() {
         return Ok(());
@@ -289,13 +289,14 @@ async fn write(stream: &mut Stream, bytes: &[u8], limit: Duration) -> io::Result
     }
     let rest = async {
         stream.write_all(&bytes[written..]).await?;
-        // TLS holds records back.
+        // TLS buffers records.
         stream.flush().await
     };
     timeout(limit, rest).await?
 }
 
-/// Throws away some of what the client still sends, or it might never see the last reply.
+/// Discards some of the input that the client still sends; the client might never see the last
+/// reply otherwise.
 async fn linger(stream: &mut Stream) {
     let (limit, reads) = (Duration::from_secs(1), 64);
     let discard = async {
@@ -309,12 +310,12 @@ async fn linger(stream: &mut Stream) {
     let _ = timeout(limit, discard).await;
 }
 
-/// Returns the times at which to look whether a connection is idle.
+/// Returns the times to check whether a connection is idle.
 async fn looks(idle_timeout: Duration) -> Interval {
     let every = (idle_timeout / IDLE_LOOKS).max(Duration::from_millis(1));
     let mut looks = interval(every);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first is at once.
+    // The first tick comes at once.
     looks.tick().await;
     looks
 }

@@ -1,15 +1,15 @@
 //! Traces to an OpenTelemetry collector: of a sample of requests, one span each.
 //!
-//! A span has the protocol, how many decisions there were, how many of them were refusals, and the
-//! policy that bound. It never has a key. An HTTP request and a call of Envoy are one span each and
-//! continue the caller's trace; of the Redis protocol a span is a batch.
+//! A span has the protocol, the number of decisions, the number of denials, and the policy that
+//! bound. It never has a key. An HTTP request and a call of Envoy are one span each and continue
+//! the caller's trace; for the Redis protocol, a span is a batch.
 //!
 //! ```text
 //! caller   who asks, by `traceparent`    begin   is it sampled?    end   the span, made at once
 //! ```
 //!
-//! Nothing is noted of requests that are not sampled. Unless traces were [started](Trace::start), all
-//! of this is one look at a pointer per request or batch; without the feature `otel` it is nothing.
+//! Requests that are not sampled leave no record. Unless tracing was [started](Trace::start), all
+//! of this is one pointer check per request or batch; without the feature `otel` it is nothing.
 
 #[cfg(feature = "otel")]
 mod otel;
@@ -76,8 +76,8 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// When the settings make no sense, traces were started already, or the program was built
-    /// without the feature `otel`.
+    /// When the settings are invalid, tracing was started already, or the program was built without
+    /// the feature `otel`.
     pub fn start(&self, settings: &TraceSettings) -> Result<(), TraceError> {
         settings.judge()?;
         self.sender.start(settings)
@@ -110,7 +110,7 @@ impl Trace {
 #[derive(Debug)]
 #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "nobody reads it"))]
 pub(crate) struct Done {
-    /// What the span is called: one of few names.
+    /// The name of the span: one of few names.
     pub(crate) name: Cow<'static, str>,
     pub(crate) protocol: &'static str,
     pub(crate) begun: Tick,
@@ -118,7 +118,7 @@ pub(crate) struct Done {
     pub(crate) outcome: Outcome,
 }
 
-/// What the protocol said.
+/// The status by the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "nobody reads it"))]
 pub(crate) enum Outcome {

@@ -1,12 +1,13 @@
-//! How callers protect themselves and the server.
+//! The measures by which callers protect themselves and the server.
 
 use crate::Admission;
 use std::fmt;
 use tollgate::{RetryPolicy, hedge::HedgePolicy};
 
-/// A caller: what each of its attempts has to pass before it is sent, and how it repeats them.
+/// A caller: the checks that each of its attempts has to pass before it is sent, and how it repeats
+/// them.
 ///
-/// Without a part it sends every call once.
+/// Without checks and policies it sends every call once.
 ///
 /// # Examples
 ///
@@ -43,8 +44,9 @@ impl Client {
         Self::default()
     }
 
-    /// Adds what every attempt has to pass, from the outside to the inside. If it refuses, the call
-    /// fails at once, and those outside it learn nothing ([`CallOutcome::Ignore`]).
+    /// Adds a check that every attempt has to pass, from the outside to the inside. If it refuses,
+    /// the call fails at once, and the checks outside of it learn nothing
+    /// ([`CallOutcome::Ignore`]).
     ///
     /// [`CallOutcome::Ignore`]: tollgate::CallOutcome::Ignore
     pub fn gate(mut self, gate: impl Admission + 'static) -> Self {

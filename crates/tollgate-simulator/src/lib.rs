@@ -1,14 +1,13 @@
 //! Workloads and a queueing model of a server, in virtual time, to try out Tollgate's limits.
 //!
-//! A [`Workload`] says when calls arrive, a [`Server`] how long they take. A [`Simulation`] puts
-//! an [`Admission`] between them: a real limit of Tollgate, on a manual clock. A [`Client`] has
-//! real breakers and retry policies of its own. Minutes of traffic
-//! take a fraction of a second, and the same input with the same seed gives the same
-//! [`Report`], byte by byte.
+//! A [`Workload`] says when calls arrive, a [`Server`] how long they take. A [`Simulation`] puts an
+//! [`Admission`] between them: a real limit of Tollgate, on a manual clock. A [`Client`] has real
+//! breakers and retry policies of its own. Minutes of traffic take a fraction of a second, and the
+//! same input with the same seed gives the same [`Report`], byte by byte.
 //!
 //! # Examples
 //!
-//! Twice the load that a server can take, without a limit and with one that adapts:
+//! Twice the load that a server can handle, without a limit and with an adaptive one:
 //!
 //! ```
 //! use std::time::Duration;

@@ -4,12 +4,12 @@ use crate::{Admission, Client, FixedLimit, Report, Server, Workload, limited_by,
 use std::{fmt, sync::Arc, time::Duration};
 use tollgate::{Clock, ManualClock, Tick};
 
-/// A workload that meets a server, with limits in between.
+/// A workload that calls a server, with limits in between.
 ///
-/// An attempt is good if it ends within its deadline. One that ends later ends with
+/// An attempt is good if it ends within its deadline. An attempt that ends later ends with
 /// [`CallOutcome::Overload`](tollgate::CallOutcome::Overload): its client has given up at the
 /// deadline, while the server works on it and it holds its place in the limit until then. A refused
-/// call is gone, unless its [`Client`] repeats it.
+/// call is lost, unless its [`Client`] repeats it.
 ///
 /// # Examples
 ///
@@ -42,7 +42,7 @@ impl Simulation {
         Self { workload, server, deadline: Duration::from_millis(200), clients }
     }
 
-    /// Sets within which time an attempt is good, by default 200 ms.
+    /// Sets the time within which an attempt is good, by default 200 ms.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -54,12 +54,12 @@ impl Simulation {
         self
     }
 
-    /// Runs it with the limits that `build` returns in front of the server; attempts are spread over
-    /// them in turn. To a client, their refusal is an answer of the server: an overload.
+    /// Runs it with the limits that `build` returns in front of the server; attempts are spread
+    /// over them in turn. To a client, their refusal is an answer of the server: an overload.
     ///
     /// # Panics
     ///
-    /// When there is no limit or no client.
+    /// If there is no limit or no client.
     pub fn run<A>(&self, seed: u64, build: impl FnOnce(&Clock) -> Vec<A>) -> Report
     where
         A: Admission + 'static,
@@ -75,7 +75,7 @@ impl Simulation {
     ///
     /// # Panics
     ///
-    /// When there is no client.
+    /// If there is no client.
     #[must_use]
     pub fn run_unlimited(&self, seed: u64) -> Report {
         self.run(seed, |clock| vec![limited_by(FixedLimit::none(), clock)])

@@ -1,8 +1,8 @@
-//! What clients are told: headers, bodies and gRPC statuses.
+//! The rate limit information that clients receive: headers, bodies and gRPC statuses.
 //!
-//! A [`Verdict`] is what was decided: at which time, by which limits, and how each of them stands.
-//! Everything here is written from it, and nothing else: no clock is read, and nothing that a
-//! client has sent is ever told back.
+//! A [`Verdict`] is the outcome of a decision: its time, the limits that took part, and the state
+//! of each of them. Everything here is written from the verdict alone: nothing reads a clock, and
+//! no response repeats anything that the client has sent.
 //!
 //! | what | by | standard |
 //! |---|---|---|
@@ -15,14 +15,14 @@
 //!
 //! # Times
 //!
-//! All times are rounded up, so that whoever comes back at the time told is let in if nobody else
-//! has come meanwhile (`tests/layers/response/retry.rs`). A refusal asks for one second at least. If no wait
-//! can help, no time is told at all. All times of one answer agree: `Retry-After` and `t` of
-//! `RateLimit` are the same number on a refusal, jitter included.
+//! All times are rounded up, so that a client that retries at the reported time is admitted, unless
+//! another client came first (`tests/layers/response/retry.rs`). A refusal reports at least one
+//! second. If no wait can help, the response has no time. All times of one response agree:
+//! `Retry-After` and `t` of `RateLimit` are the same number on a refusal, jitter included.
 //!
 //! # Examples
 //!
-//! Telling a client that it was refused:
+//! Writing the response to a refused request:
 //!
 //! ```
 //! use tollgate::{Clock, Limiter, Quota};
@@ -61,7 +61,8 @@ pub use header::{Draft, Headers, Legacy, OnSuccess};
 pub use jitter::{Jitter, JitterError};
 pub use label::{Label, LabelBuilder, LabelError, Partition, Unit};
 
-/// The functions that write, for the other crates of this workspace. Not part of the API.
+/// The functions that write single fields, for the other crates of this workspace. Not part of the
+/// API.
 #[doc(hidden)]
 pub mod raw {
     pub use crate::calendar::civil;
@@ -81,7 +82,7 @@ pub mod raw {
 use std::time::Duration;
 use tollgate::{Algorithm, Clock, Decision, Reason, Tick};
 
-/// One limit that was asked, and what it said.
+/// A limit and its decision about the request.
 #[derive(Clone, Copy, Debug)]
 pub struct Told<'a> {
     label: &'a Label,
@@ -91,34 +92,34 @@ pub struct Told<'a> {
 }
 
 impl<'a> Told<'a> {
-    /// Returns what a limit said.
+    /// Returns the decision of a limit.
     #[must_use]
     pub const fn new(label: &'a Label, decision: Decision) -> Self {
         Self { label, decision, partition: None, is_shadow: false }
     }
 
-    /// Adds which key it is about, as a hash.
+    /// Adds the key that the decision is about, as a hash.
     #[must_use]
     pub const fn partition(mut self, partition: Partition) -> Self {
         self.partition = Some(partition);
         self
     }
 
-    /// Says that the limit is only watched: its refusal counts for nothing, and clients are not
-    /// told of it.
+    /// Marks the limit as being in shadow mode: it refuses no request, and responses do not show
+    /// it.
     #[must_use]
     pub const fn shadow(mut self) -> Self {
         self.is_shadow = true;
         self
     }
 
-    /// Returns what the policy is called.
+    /// Returns the label of the policy.
     #[must_use]
     pub const fn label(&self) -> &'a Label {
         self.label
     }
 
-    /// Returns what was decided.
+    /// Returns the decision.
     pub const fn decision(&self) -> Decision {
         self.decision
     }
@@ -129,7 +130,7 @@ impl<'a> Told<'a> {
         self.decision.is_denied() && !self.is_shadow
     }
 
-    /// Returns why it refuses: a quota for the reason that its policy gives.
+    /// Returns why it refuses: for a quota, the reason that its policy gives.
     fn refusal(&self) -> Refusal {
         match Refusal::of(self.decision.reason()) {
             Refusal::QuotaExceeded => self.label.refusal(),
@@ -137,18 +138,19 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// Tells whether headers tell of it.
+    /// Tells whether headers report this limit.
     fn has_figures(&self) -> bool {
         !self.is_shadow && !self.label.quota().is_unlimited()
     }
 
-    /// A decision of a store comes later than the request: waits are counted from then.
+    /// A store decides later than the request arrived: waits are counted from the decision.
     fn since(&self, now: Tick) -> Tick {
         now.max(self.decision.at())
     }
 
     fn wait(&self, now: Tick) -> Wait {
-        // Who waits for a slot, or for a store to be back, waits for something without a date.
+        // A request that waits for a slot, or for a store to recover, waits for an event of unknown
+        // date.
         let has_no_date = *self.label.unit() == Unit::ConcurrentRequests
             || matches!(self.decision.reason(), Reason::Saturated | Reason::Degraded);
         match self.decision.retry_after(self.since(now)) {
@@ -158,7 +160,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// Returns when there is more, after a call that has passed.
+    /// Returns when more permits come back, after a request that has passed.
     fn more_after(&self, now: Tick) -> Option<Duration> {
         let decision = &self.decision;
         let full = decision.reset_after(self.since(now))?;
@@ -185,9 +187,9 @@ impl<'a> Told<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// So long.
+    /// For this long.
     After(Duration),
-    /// Nobody knows: somebody else has to finish, or something has to be mended.
+    /// Unknown: another request has to finish, or an operator has to act.
     Unknown,
     /// No wait helps.
     Never,
@@ -205,7 +207,7 @@ impl Wait {
     }
 }
 
-/// What was decided about a request, by all its limits together.
+/// The decision about a request, by all its limits together.
 #[must_use = "a verdict does nothing until it is written"]
 #[derive(Clone, Copy, Debug)]
 pub struct Verdict<'a> {
@@ -213,9 +215,9 @@ pub struct Verdict<'a> {
     /// The time now, since the Unix epoch.
     wall: Duration,
     parts: &'a [Told<'a>],
-    /// What headers tell of.
+    /// The limit that headers report first.
     binding: Option<usize>,
-    /// What refuses, for the longest time.
+    /// The limit that refuses for the longest time.
     cause: Option<usize>,
     refusal: Option<Refusal>,
     /// Only read if there is a refusal.
@@ -226,15 +228,15 @@ pub struct Verdict<'a> {
 impl<'a> Verdict<'a> {
     /// Returns the verdict of several limits: refused if one of them refuses.
     ///
-    /// What binds is told in the most detail: of those that refuse, the one with the longest wait,
-    /// and else the one with the fewest permits left. Where limits count different things, the
-    /// scarcest of each is compared by the share that is left.
+    /// Responses report the binding limit in the most detail: among limits that refuse, the one
+    /// with the longest wait, otherwise the one with the fewest permits left. Limits that count
+    /// different units are compared by the share that is left.
     pub fn new(clock: &Clock, now: Tick, parts: &'a [Told<'a>]) -> Self {
         let wall = clock.to_wall(now);
         if let [told] = parts
             && !told.is_refusing()
         {
-            // The usual case, by the shortest way.
+            // The usual case, without the search for the binding limit.
             let (binding, wait) = (told.has_figures().then_some(0), Wait::Unknown);
             let (cause, refusal, jitter) = (None, None, Duration::ZERO);
             return Self { now, wall, parts, binding, cause, refusal, wait, jitter };
@@ -254,15 +256,16 @@ impl<'a> Verdict<'a> {
         self
     }
 
-    /// Makes a refused client wait at least so long, unless no wait helps: for an overload, whose
-    /// end no limit knows.
+    /// Makes a refused client wait at least this long, unless no wait helps. Use it for an
+    /// overload, whose end no limit knows.
     pub fn wait_at_least(mut self, wait: Duration) -> Self {
         self.wait = self.wait.max(Wait::After(wait));
         self
     }
 
-    /// Makes a refused client wait a little longer than it has to, so that not all come back at
-    /// once. `random` is called if there is a wait to lengthen, and gives any number.
+    /// Makes a refused client wait a little longer than it has to, so that clients do not all come
+    /// back at once. `random` is called only if there is a wait to lengthen, and returns any
+    /// number.
     pub fn jittered(mut self, jitter: Jitter, random: impl FnOnce() -> u64) -> Self {
         if let (Some(_), Wait::After(wait)) = (self.refusal, self.wait) {
             let window = self.binding().and_then(|told| {
@@ -299,19 +302,19 @@ impl<'a> Verdict<'a> {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.wait() {
-            // What no header can say, nobody waits for.
+            // No client waits for a time that no header can express.
             Some(Wait::After(wait)) => field::seconds(wait).map(|_| wait),
             _ => None,
         }
     }
 
-    /// Returns the limit that binds, if there is one to tell of.
+    /// Returns the binding limit, if headers can report it.
     #[must_use]
     pub fn binding(&self) -> Option<&'a Told<'a>> {
         self.binding.map(|at| &self.parts[at])
     }
 
-    /// Returns all limits that were asked.
+    /// Returns all limits that took part.
     #[must_use]
     pub const fn parts(&self) -> &'a [Told<'a>] {
         self.parts
@@ -322,23 +325,23 @@ impl<'a> Verdict<'a> {
         self.cause.map(|at| &self.parts[at])
     }
 
-    /// Returns the limits that headers tell of, that which binds first.
+    /// Returns the limits that headers report, the binding one first.
     fn policies(&self) -> impl Iterator<Item = &'a Told<'a>> + use<'a> {
         each_once(self.parts, self.binding, Told::has_figures)
     }
 
-    /// Returns the limits that refuse, that which does so for the longest time first.
+    /// Returns the limits that refuse, the one with the longest wait first.
     fn refusing(&self) -> impl Iterator<Item = &'a Told<'a>> + use<'a> {
         each_once(self.parts, self.cause, Told::is_refusing)
     }
 
-    /// Returns when all permits of a limit are back: not before a refused client may come.
+    /// Returns when all permits of a limit are back: never before a refused client may retry.
     fn reset_after(&self, told: &Told<'_>) -> Option<Duration> {
         let reset = told.decision.reset_after(told.since(self.now))?;
         Some(reset.saturating_add(self.jitter).max(self.retry_after().unwrap_or_default()))
     }
 
-    /// Returns the `t` of the limit that binds, in seconds.
+    /// Returns the `t` of the binding limit, in seconds.
     fn told_seconds(&self, told: &Told<'_>) -> Option<u64> {
         match (self.refusal, self.retry_after()) {
             (None, _) => field::seconds(told.more_after(self.now)?),
@@ -365,7 +368,7 @@ fn each_once<'a>(
     first.into_iter().chain(rest.map(|(_, told)| told)).take(field::POLICIES_MAX)
 }
 
-/// Returns which of the limits that refuse does so for the longest time.
+/// Returns which of the refusing limits has the longest wait.
 fn cause(parts: &[Told<'_>], now: Tick) -> Option<usize> {
     let rank = |told: &Told<'_>| match told.wait(now) {
         Wait::Unknown => (0, Duration::ZERO),
@@ -382,8 +385,8 @@ fn cause(parts: &[Told<'_>], now: Tick) -> Option<usize> {
     longest.map(|(at, _)| at)
 }
 
-/// Returns which limit is nearest to its end: of those that count the same, the one with the fewest
-/// permits left; of these, the one with the smallest share left.
+/// Returns which limit is nearest to exhaustion: of those that count the same unit, the one with
+/// the fewest permits left; of these, the one with the smallest share left.
 fn scarcest(parts: &[Told<'_>]) -> Option<usize> {
     if let [told] = parts {
         return told.has_figures().then_some(0);

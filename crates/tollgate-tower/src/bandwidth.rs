@@ -1,9 +1,9 @@
-//! The layer that shapes bodies to so many bytes per second.
+//! The layer that shapes bodies to a number of bytes per second.
 //!
-//! One permit is one byte. A frame of a body is handed on when its bytes have been waited for; a
-//! frame that is larger than the burst, or than 64 KiB, is handed on in pieces, so that nothing is
-//! sent on credit and bodies that share a limiter take turns. While a piece waits, the body behind
-//! it is not polled: whoever sends slows down. At most one frame is held.
+//! One permit is one byte. The layer passes on a frame of a body after waiting for its bytes. It
+//! splits a frame that is larger than the burst, or than 64 KiB, into pieces, so that nothing is
+//! sent on credit and bodies that share a limiter take turns. While a piece waits, the inner body
+//! is not polled, so the sender slows down. At most one frame is held.
 
 mod body;
 mod builder;
@@ -13,7 +13,7 @@ pub use body::ShapedBody;
 pub use builder::{BandwidthBuilder, BandwidthError, Shaping};
 pub use future::BandwidthFuture;
 
-use crate::watch::metric;
+use crate::observe::metric;
 use body::{Kind, Source};
 use http::{Request, Response};
 use std::{
@@ -21,22 +21,22 @@ use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tollgate::watch::{Collector, Samples, WeakCollector};
+use tollgate::observe::{Collector, Samples, WeakCollector};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Shapes bodies of requests, of responses, or both, to so many bytes per second.
+/// Shapes bodies of requests, of responses, or both, to a number of bytes per second.
 ///
-/// Nothing is ever refused, and the error of the inner service stays as it is. It counts the bytes
-/// of bodies, as they are at this place in the stack: put it outside of compression to shape what is
-/// sent. Headers and trailers are not counted.
+/// Nothing is ever refused, and the error of the inner service stays as it is. The layer counts the
+/// bytes of bodies as they are at its place in the stack: put it outside of compression to shape
+/// the bytes that are sent. Headers and trailers are not counted.
 ///
-/// A client that hangs up in the middle of a response is noticed at once. In the middle of a request
-/// over HTTP/1 it is noticed when what it had sent has been read, at the rate of this layer, since
-/// a server that does not read does not see the end: so set a timeout for requests, too.
+/// The layer notices at once if a client hangs up in the middle of a response. In the middle of a
+/// request over HTTP/1 it notices only after it has read what the client had sent, at its own rate,
+/// since a server that does not read does not see the end: so set a timeout for requests, too.
 ///
-/// It waits on tokio's timers. Without a runtime that has them bodies pass unshaped, with a warning
-/// in the log.
+/// It waits on tokio's timers. Without a runtime that has timers, bodies pass unshaped, with a
+/// warning in the log.
 ///
 /// # Examples
 ///
@@ -58,7 +58,7 @@ pub struct BandwidthLayer {
     pipes: Arc<Pipes>,
 }
 
-/// What bodies pass through.
+/// The shaping of each direction.
 #[derive(Debug)]
 struct Pipes {
     request: Option<Source>,
@@ -71,7 +71,7 @@ impl BandwidthLayer {
         BandwidthBuilder::new()
     }
 
-    /// Returns the bytes that were handed on so far.
+    /// Returns the bytes that were passed on so far.
     #[must_use]
     pub fn counts(&self) -> BandwidthCounts {
         let of = |source: &Option<Source>| {
@@ -109,13 +109,13 @@ impl Collector for BandwidthLayer {
     }
 }
 
-/// Bytes that a [`BandwidthLayer`] has handed on, all its clones together.
+/// Bytes that a [`BandwidthLayer`] has passed on, all its clones together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BandwidthCounts {
-    /// Those of the bodies of requests.
+    /// Bytes of request bodies.
     pub request: ShapedBytes,
-    /// Those of the bodies of responses.
+    /// Bytes of response bodies.
     pub response: ShapedBytes,
 }
 

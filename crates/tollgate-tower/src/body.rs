@@ -10,30 +10,31 @@ use std::{
     task::{Context, Poll},
 };
 
-/// What a body holds until it has ended, has failed, or is dropped.
+/// A value that a body holds until it has ended, has failed, or is dropped.
 pub trait BodyGuard {
-    /// So many bytes are sent.
+    /// Called when this many bytes are sent.
     fn sent(&mut self, _bytes: u64) {}
 
-    /// These came at the end.
+    /// Called with the trailers of the body.
     fn trailers(&mut self, _trailers: &HeaderMap) {}
 
-    /// The body is complete.
+    /// Called when the body is complete.
     fn ended(&mut self) {}
 
-    /// The body has failed.
+    /// Called when the body has failed.
     fn failed(&mut self) {}
 }
 
-/// A body that nothing depends on.
+/// A body without a guard.
 impl BodyGuard for () {}
 
 pin_project! {
     /// The body of a response of a layer of this crate: that of the service, or that of a refusal.
     ///
-    /// With the body of the service it holds what the layer has to free or to settle (a slot, a
-    /// reservation, a pass) until the body has ended, has failed, or is dropped. Each layer has a
-    /// name for its own: [`LimitBody`](crate::LimitBody), [`ConcurrencyBody`](crate::ConcurrencyBody).
+    /// The body of the service also holds a resource that the layer has to free or to settle (a
+    /// slot, a reservation, a pass) until the body has ended, has failed, or is dropped. Each layer
+    /// has a name for its own: [`LimitBody`](crate::LimitBody),
+    /// [`ConcurrencyBody`](crate::ConcurrencyBody).
     pub struct GuardedBody<B, G> {
         #[pin]
         source: Source<B, G>,
@@ -58,7 +59,7 @@ impl<B, G> GuardedBody<B, G> {
         Self { source: Source::Refusal { bytes: Some(bytes) } }
     }
 
-    /// Returns the body of the service as it came, if nothing is left to do at its end.
+    /// Returns the body of the service as it came, if it holds nothing to release at its end.
     pub(crate) fn into_service(self) -> B
     where
         B: From<Self>,
@@ -83,7 +84,7 @@ impl<B: Body<Data = Bytes>, G: BodyGuard> Body for GuardedBody<B, G> {
                 let bytes = bytes.take().filter(|bytes| !bytes.is_empty());
                 Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
-            // Nearly always there is nothing to see to.
+            // Nearly always there is no guard.
             SourceProjection::Service { body, guard: None } => body.poll_frame(context),
             SourceProjection::Service { mut body, guard: guarded @ Some(_) } => {
                 let polled = body.as_mut().poll_frame(context);

@@ -23,7 +23,7 @@ use std::{
 };
 use tollgate::{
     Breaker, BreakerState, Clock, KeyedBreaker, Open, Pass,
-    watch::{Collector, Samples, WeakCollector},
+    observe::{Collector, Samples, WeakCollector},
 };
 use tower_layer::Layer;
 use tower_service::Service;
@@ -44,8 +44,8 @@ use tower_service::Service;
 ///
 /// Outcomes are those of [`AdaptiveLayer`](crate::AdaptiveLayer): 5xx except 501 and 505, 429, and
 /// their relatives in gRPC count as failed. Refusals of layers further in count for nothing, in
-/// whatever order you stack them. Streams count by their head too; a status in the trailers of gRPC
-/// is seen only with [`until_body`](BreakerLayerBuilder::until_body).
+/// whatever order you stack them. A stream, too, counts by its head; a status in gRPC trailers is
+/// seen only with [`until_body`](BreakerLayerBuilder::until_body).
 ///
 /// Put it inside of [`RetryLayer`](crate::client::RetryLayer), so that each attempt is counted and an
 /// open breaker ends the retrying; outside of a concurrency limit, so that a refused call takes no
@@ -81,7 +81,8 @@ pub struct BreakerLayer {
 }
 
 impl BreakerLayer {
-    /// Starts a layer with one breaker for all calls. Keep a clone of it to watch or to hold it.
+    /// Starts a layer with one breaker for all calls. Keep a clone of it to observe it or to force
+    /// its state.
     pub fn builder(breaker: Breaker) -> BreakerLayerBuilder {
         BreakerLayerBuilder::new(Breakers::One(breaker))
     }
@@ -188,7 +189,7 @@ impl fmt::Debug for Breakers {
 struct SharedBreaker {
     breakers: Breakers,
     classify: Classify,
-    /// Reads `Retry-After`, if it is followed.
+    /// Reads `Retry-After`, if the breaker follows it.
     reader: Option<Reader>,
     refusals: RefusalFormat,
 }
@@ -254,7 +255,7 @@ where
                 let future = self.inner.call(request);
                 BreakerFuture::runs(future, pass, Arc::clone(&self.shared))
             }
-            // The breaker was open when this service was polled, and lets the call try now.
+            // The breaker was open when this service was polled, and admits the call now.
             Ok(pass) => {
                 let service = self.take_ready();
                 BreakerFuture::readies((service, request), pass, Arc::clone(&self.shared))

@@ -1,13 +1,13 @@
-//! The client's side: to call a server no faster than it allows.
+//! The client side: layers that call a server no faster than it allows.
 //!
 //! | I want to | use |
 //! |---|---|
-//! | stay below what the server allows, as it tells by its headers | [`PaceLayer`] |
+//! | stay below the limit that the server reports in its headers | [`PaceLayer`] |
 //! | stay below a limit that I know myself | [`PaceLayer`] with a [`quota`](PaceBuilder::quota) |
-//! | repeat what the server refused, without making things worse | [`RetryLayer`] |
+//! | repeat calls that the server refused, without making things worse | [`RetryLayer`] |
 //! | send a slow call a second time, and take the first answer | [`HedgeLayer`] |
 //! | send less to a server that refuses for overload | [`SelfThrottleLayer`] |
-//! | only know what a response says of the server's limits | [`Reader`] |
+//! | only read what a response says about the server's limits | [`Reader`] |
 //!
 //! The layers fit any tower stack whose requests and responses are those of the crate `http`: the
 //! client of hyper-util and a channel of tonic are tested (`tests/layers/client_wire.rs`,
@@ -24,25 +24,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What holds, and what does not
+//! # Guarantees and non-guarantees
 //!
-//! * Before the time that a server names has passed, no more calls start than it said are left, and
-//!   none after a refusal (`src/client/lane/tests.rs`). That holds for one process: clients that
-//!   share a limit do not know of each other.
-//! * A server that tells what is left is followed without a refusal, whatever its algorithm is
-//!   (`tests/layers/client_follows.rs`, `tests/layers/roundtrip.rs`), and in whatever order it counts calls and
-//!   answers them (`src/client/lane/tests.rs`). A server that tells nothing has to refuse
-//!   before anything is learned, and refuses what is in the air then.
+//! * Before the time that a server names has passed, no more calls start than the server said are
+//!   left, and none after a refusal (`src/client/lane/tests.rs`). That holds for one process:
+//!   clients in different processes that share a limit do not coordinate.
+//! * A server that reports its remaining calls is followed without a refusal, whatever its
+//!   algorithm is (`tests/layers/client_follows.rs`, `tests/layers/roundtrip.rs`), and in whatever
+//!   order it counts calls and answers them (`src/client/lane/tests.rs`). A server that reports
+//!   nothing has to refuse a call before the client learns anything, and then also refuses the
+//!   calls in flight.
 //! * A body that cannot be cloned is sent again as it was, and by one attempt at a time
-//!   (`tests/layers/client_replay.rs`), if [`replay`](RetryBuilder::replay) is on and it is short.
-//! * Each hedge has a service of its own that was ready, and attempts that lose are dropped before the
-//!   answer is returned (`tests/layers/client_hedge.rs`).
+//!   (`tests/layers/client_replay.rs`), if [`replay`](RetryBuilder::replay) is on and the body is
+//!   short.
+//! * Each hedge has a service of its own that was ready, and attempts that lose are dropped before
+//!   the answer is returned (`tests/layers/client_hedge.rs`).
 //! * A client that throttles itself never refuses all of its calls, and a cancelled call counts for
 //!   nothing (`tests/layers/client_self_throttle.rs`).
-//! * Without tokio's timers nobody waits, and nothing panics (`tests/layers/client_no_timers.rs`).
-//! * Nobody waits longer than [`max_wait`](PaceBuilder::max_wait), in all; what would have to fails
-//!   at once. Queues and memory are bounded. Whoever waits may be dropped (`tests/layers/client_pace.rs`).
-//! * A refusal at the end of a stream of gRPC, after messages, is in the trailers, and is not seen.
+//! * Without tokio's timers no call waits, and nothing panics (`tests/layers/client_no_timers.rs`).
+//! * No call waits longer than [`max_wait`](PaceBuilder::max_wait) in all; a call that would have
+//!   to fails at once. Queues and memory are bounded. A waiting call may be dropped
+//!   (`tests/layers/client_pace.rs`).
+//! * A refusal at the end of a gRPC stream, after messages, is in the trailers, and is not seen.
 
 pub(crate) mod counts;
 mod family;

@@ -1,12 +1,12 @@
 //! The layers that limit how many requests are in flight: with a fixed limit, or one that adapts.
 //!
 //! A rate limits how many requests start, not how many run. When the work behind a service gets
-//! slow, the same rate piles up more and more of it. This limit counts what runs: a request holds a
-//! slot from the call until the end of its response's body, since a response that is still being
-//! sent still takes memory, a connection and often a place in a database.
+//! slow, the same rate accumulates more and more of it. This limit counts running requests: a
+//! request holds a slot from the call until the end of its response's body, since a response that
+//! is still being sent still takes memory, a connection and often a database connection.
 //!
 //! `slot.rs` has the kinds of slots, `shared.rs` decides, `refusal.rs` writes the refusals;
-//! `priority.rs`, `shed.rs` and `recent.rs` are a part each of what is decided by.
+//! `priority.rs`, `shed.rs` and `recent.rs` each hold a part of the decision.
 
 mod adaptive;
 mod builder;
@@ -31,7 +31,7 @@ pub use slot::ConcurrencyBody;
 
 pub(crate) use handle::LimitHandle;
 
-use crate::{Info, Key, LayerCounts, queued};
+use crate::{Info, Key, queued};
 use future::Held;
 use http::{Request, Response};
 use http_body::Body;
@@ -42,8 +42,7 @@ use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tollgate::{Concurrency, KeyedConcurrency, watch::Health};
-use tower_layer::Layer;
+use tollgate::{Concurrency, KeyedConcurrency};
 use tower_service::Service;
 
 /// Limits how many requests are in flight. Clones, and all services that it makes, share one limit.
@@ -70,7 +69,7 @@ use tower_service::Service;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Concurrency, KeyedConcurrency, watch::Health};
+/// use tollgate::{Concurrency, KeyedConcurrency, observe::Health};
 /// use tollgate_tower::{ConcurrencyLayer, Key};
 ///
 /// let all = Concurrency::builder(200).max_waiting(50).build()?;
@@ -86,48 +85,15 @@ pub struct ConcurrencyLayer {
 }
 
 impl ConcurrencyLayer {
-    /// Starts a layer with one limit for all requests. Keep a clone of the limit to watch it, to
+    /// Starts a layer with one limit for all requests. Keep a clone of the limit to observe it, to
     /// change it, or to close it.
     pub fn builder(limit: Concurrency) -> ConcurrencyLayerBuilder {
         ConcurrencyLayerBuilder::new(Slots::All(limit))
     }
 
-    /// Starts a layer with a limit for each key. A key that has its share in flight gets 429.
+    /// Starts a layer with a limit for each key. A key whose share is all in flight gets 429.
     pub fn keyed(limit: KeyedConcurrency<[u8]>, key: Key) -> ConcurrencyLayerBuilder {
         ConcurrencyLayerBuilder::new(Slots::Each(limit, key))
-    }
-
-    /// Returns what happened to the requests of the layer; decisions if it was built with
-    /// [`counted`](ConcurrencyLayerBuilder::counted). Shed requests are denied ones.
-    #[must_use]
-    pub fn counts(&self) -> LayerCounts {
-        self.shared.watch.counts(0).unwrap_or_default()
-    }
-
-    /// Tells whether the layer refuses nearly every request: at least 100 decisions over at least 10 s,
-    /// of which 95 % were refusals. Unknown unless the layer was built with
-    /// [`counted`](ConcurrencyLayerBuilder::counted).
-    #[must_use]
-    pub fn health(&self) -> Health {
-        self.shared.watch.health(0).unwrap_or(Health::Unknown)
-    }
-
-    pub(crate) fn handle(&self) -> LimitHandle {
-        LimitHandle::new(Arc::clone(&self.shared))
-    }
-}
-
-impl<S> Layer<S> for ConcurrencyLayer {
-    type Service = ConcurrencyLimit<S>;
-
-    fn layer(&self, inner: S) -> ConcurrencyLimit<S> {
-        ConcurrencyLimit { inner, shared: Arc::clone(&self.shared) }
-    }
-}
-
-impl fmt::Debug for ConcurrencyLayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ConcurrencyLayer").field(&self.shared.slots).finish()
     }
 }
 

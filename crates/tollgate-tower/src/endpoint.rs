@@ -9,7 +9,7 @@ use std::{
     future::{Ready, ready},
     task::{Context, Poll},
 };
-use tollgate::watch::Registry;
+use tollgate::observe::Registry;
 use tower_service::Service;
 
 /// Answers requests with the contents of a [`Registry`]; for any router of tower services.
@@ -19,15 +19,15 @@ use tower_service::Service;
 /// | [`metrics`](Self::metrics), usually at `/metrics` | the text format of Prometheus |
 /// | [`limiters`](Self::limiters), usually at `/debug/limiters` | one line for each limiter; with the feature `json`, JSON if `Accept` names `application/json` |
 ///
-/// It answers `GET` and `HEAD`, whatever the path, and others with 405. Its responses are text that no
-/// browser runs or caches, whatever names and keys contain. It checks no credentials: serve it on an
-/// internal listener, or behind your authentication.
+/// It answers `GET` and `HEAD`, whatever the path, and others with 405. Its responses are text that
+/// browsers neither run nor cache, whatever names and keys contain. It checks no credentials: serve
+/// it on an internal listener, or behind your authentication.
 ///
 /// # Examples
 ///
 /// ```
 /// use axum::Router;
-/// use tollgate::{Limiter, Quota, watch::Registry};
+/// use tollgate::{Limiter, Quota, observe::Registry};
 /// use tollgate_tower::RegistryEndpoint;
 ///
 /// let registry = Registry::new();
@@ -80,7 +80,7 @@ impl RegistryEndpoint {
         for (name, value) in [
             (CONTENT_TYPE, content_type),
             (CACHE_CONTROL, "no-store"),
-            // Otherwise a browser might guess that a name is HTML.
+            // Otherwise a browser might take a name for HTML.
             (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         ] {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -100,17 +100,7 @@ fn list<B>(registry: &Registry, request: &Request<B>) -> (&'static str, String) 
     }
     #[cfg(not(feature = "json"))]
     let _ = request;
-    let mut text = String::new();
-    for report in &reports {
-        for character in report.to_string().chars() {
-            match character {
-                '"' | '\'' | '\\' => text.push(character),
-                // A line stays one line, and nothing changes the direction of the text.
-                other => text.extend(other.escape_debug()),
-            }
-        }
-        text.push('\n');
-    }
+    let text = reports.iter().map(|report| format!("{report}\n")).collect();
     ("text/plain; charset=utf-8", text)
 }
 

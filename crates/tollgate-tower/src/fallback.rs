@@ -15,7 +15,7 @@ use crate::{
     RefusedBy, TimeoutError,
     body::GuardedBody,
     client::{CloneBody, counts::Count},
-    watch::metric,
+    observe::metric,
 };
 use backup::Make;
 use bytes::Bytes;
@@ -26,11 +26,11 @@ use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tollgate::watch::{Collector, Samples, WeakCollector};
+use tollgate::observe::{Collector, Samples, WeakCollector};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Answers calls that fail with a fallback, marked [`Degraded`]. Clones share a count.
+/// Answers calls that fail with a fallback, marked [`Degraded`]. Clones share a counter.
 ///
 /// | fallback | by |
 /// |---|---|
@@ -45,8 +45,8 @@ use tower_service::Service;
 /// * `poll_ready` is that of the inner service. A backup service is polled after a call has failed,
 ///   and each time anew: while nothing fails, it holds nothing.
 /// * The failed response is dropped before the fallback starts.
-/// * An error of a backup service is returned instead of the first one, and its response whatever it
-///   says: there is no second fallback.
+/// * If a backup service fails, its error is returned instead of the first one, and its response is
+///   returned whatever its status is: there is no second fallback.
 /// * A future that is dropped drops the call, or the fallback.
 ///
 /// Put it outside of all other layers: their refusals and timeouts are what it is for.

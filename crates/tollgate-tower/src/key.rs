@@ -1,23 +1,23 @@
-//! Who is counted.
+//! The keys that requests are counted by.
 //!
-//! A [`Key`] says what of a request makes it somebody's: an address, a token, a user, a route, or
-//! several of these together. Requests with the same key share a quota.
+//! A [`Key`] says which part of a request identifies its owner: an address, a token, a user, a
+//! route, or several of these together. Requests with the same key share a quota.
 //!
 //! | I want to count by | use |
 //! |---|---|
 //! | nothing: one limit for all | [`Key::global`] |
 //! | address, no proxy in front | [`Key::peer`] |
 //! | address behind proxies | [`Key::client`] with a [`ClientAddress`] |
-//! | the user that a layer further out has found | [`Key::extension`] |
+//! | the user that an outer layer has found | [`Key::extension`] |
 //! | API key, token, session | [`Key::header`], [`Key::bearer`], [`Key::cookie`] |
 //! | route, path, method | [`Key::route`], [`Key::path`], [`Key::method`] |
 //! | anything else | [`Key::from_fn`], [`Key::from_source`] |
 //! | several together | [`Key::all`] |
 //! | the user, else the address | [`Key::any`] |
 //!
-//! # Nobody
+//! # Requests without a key
 //!
-//! A request in which the key is not found is refused, unless the key says something else:
+//! A request in which the key is not found is refused, unless the key says otherwise:
 //! [`or_anonymous`](Key::or_anonymous), [`or_skip`](Key::or_skip). It never shares a bucket with an
 //! empty name.
 //!
@@ -25,19 +25,18 @@
 //!
 //! Headers, tokens and cookies are counted by a hash, so that they reach no store and no log: the
 //! first 16 bytes of SHA-256 over a block of 64 bytes and the secret. It is the same in all
-//! processes. The block is known, so whoever sees the hashes can try guesses: that is hopeless for
-//! random secrets of 16 bytes and more, and easy for short ones. For those there is
+//! processes. The block is public, so anyone who sees the hashes can try guesses: that is hopeless
+//! for random secrets of 16 bytes and more, and easy for short ones. For short secrets, use
 //! [`hash_key`](Key::hash_key), which puts a secret of yours into the block.
 //!
-//! What a client *says* it is, is not who it is: whoever makes up a new token for each request is
-//! somebody new each time. Count by secrets behind the layer that checks them, or add a limit by
+//! A claimed identity is not a verified one: a client that makes up a new token for each request
+//! gets a new key each time. Count by secrets behind the layer that checks them, or add a limit by
 //! address.
 //!
 //! # Codes
 //!
-//! [`Key::check`] tells what cannot be meant ([`KeyError`], `TG-K01` to `TG-K15`) before the first
-//! request; [`Key::hint`] tells what looks wrong once requests come ([`Hint`], `TG-K51` to
-//! `TG-K54`).
+//! [`Key::check`] reports invalid keys ([`KeyError`], `TG-K01` to `TG-K15`) before the first
+//! request; [`Key::hint`] reports likely mistakes at run time ([`Hint`], `TG-K51` to `TG-K54`).
 
 mod address;
 mod bytes;
@@ -65,9 +64,9 @@ use digest::HashKey;
 use source::{Source, Wrote};
 use std::{fmt, marker::PhantomData, sync::Arc};
 
-/// Who is counted. Cheap to clone.
+/// The key that requests are counted by. Cheap to clone.
 ///
-/// Nothing is judged before [`check`](Self::check), which layers call when they are built.
+/// Settings are validated by [`check`](Self::check) only, which layers call when they are built.
 ///
 /// # Examples
 ///
@@ -89,9 +88,9 @@ use std::{fmt, marker::PhantomData, sync::Arc};
 #[must_use]
 pub struct Key {
     source: Source,
-    /// What the user has said. A part of a combination that says nothing leaves it to the whole.
+    /// The user's setting. If a part of a combination has none, the setting of the whole applies.
     missing: Option<Missing>,
-    /// A hash key of the user's and its length.
+    /// The user's hash key and its length.
     hash_key: Option<(HashKey, usize)>,
 }
 
@@ -99,16 +98,16 @@ pub struct Key {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
-    /// All of them are one: they share a key that nobody else can have.
+    /// All such requests count as one client: they share a key that no other request can have.
     Anonymous,
-    /// It is refused. The default: what cannot be counted must not pass unseen.
+    /// It is refused. The default: a request that cannot be counted must not pass unnoticed.
     #[default]
     Refuse,
     /// It is not counted, and passes.
     Skip,
 }
 
-/// What came of looking for a key in a request.
+/// The result of looking for a key in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Found {
@@ -121,7 +120,8 @@ pub enum Found {
     /// There is none, and the request is not to be counted.
     Skip,
     /// There are several values where one is needed, such as two API keys. The request is to be
-    /// refused, whatever is said about missing keys: else a client could choose between limits.
+    /// refused, whatever the setting for missing keys is: otherwise a client could choose between
+    /// limits.
     Ambiguous,
 }
 
@@ -133,11 +133,11 @@ impl Found {
     }
 }
 
-/// Finds who is counted.
+/// Finds the key of a request.
 pub trait KeySource: Send + Sync {
     /// Appends the parts of the key; tells whether there is one.
     ///
-    /// A source that appends nothing has no key, whatever it tells.
+    /// If a source appends nothing, the request has no key, whatever the source returns.
     fn write(&self, info: &Info<'_>, key: &mut KeyBytes) -> bool;
 }
 
@@ -162,7 +162,7 @@ impl Key {
 
     /// Counts by the hash of a header such as `x-api-key`.
     ///
-    /// An empty value is none. Two lines with different values are [`Found::Ambiguous`].
+    /// An empty value counts as none. Two lines with different values are [`Found::Ambiguous`].
     pub fn header(name: impl AsRef<str>) -> Self {
         let name = name.as_ref();
         Self::new(Source::Header(name.parse().map_err(|_| name.into())))
@@ -218,12 +218,12 @@ impl Key {
         Self::new(Source::Path)
     }
 
-    /// Counts by the method. All that are not in RFC 9110 or RFC 5789 are one.
+    /// Counts by the method. All methods that are not in RFC 9110 or RFC 5789 count as one.
     pub const fn method() -> Self {
         Self::new(Source::Method)
     }
 
-    /// Counts by what a closure appends, if it tells that there is a key.
+    /// Counts by the parts that a closure appends, if it returns true.
     ///
     /// # Examples
     ///
@@ -242,18 +242,18 @@ impl Key {
         Self::from_source(Closure(write))
     }
 
-    /// Counts by what a source of one's own finds.
+    /// Counts by the parts that a source of your own finds.
     pub fn from_source(source: impl KeySource + 'static) -> Self {
         Self::new(Source::Custom(Arc::new(source)))
     }
 
-    /// Counts by all of these together: the address *and* the route. If one is not there, there is
+    /// Counts by all of these together: the address *and* the route. If a part is missing, there is
     /// no key, unless that part says [`or_anonymous`](Self::or_anonymous).
     pub fn all(parts: impl IntoIterator<Item = Self>) -> Self {
         Self::new(Source::All(parts.into_iter().collect()))
     }
 
-    /// Counts by the first of these that is there: the user, *else* the address.
+    /// Counts by the first of these that is present: the user, *else* the address.
     pub fn any(parts: impl IntoIterator<Item = Self>) -> Self {
         Self::new(Source::Any(parts.into_iter().collect()))
     }
@@ -262,19 +262,19 @@ impl Key {
         Self { source, missing: None, hash_key: None }
     }
 
-    /// Counts all requests without a key as one, that nobody else can be.
+    /// Counts all requests without a key as one client, whose key no other request can have.
     pub const fn or_anonymous(mut self) -> Self {
         self.missing = Some(Missing::Anonymous);
         self
     }
 
-    /// Refuses requests without a key. This is so unless something else is said.
+    /// Refuses requests without a key. This is the default.
     pub const fn or_refuse(mut self) -> Self {
         self.missing = Some(Missing::Refuse);
         self
     }
 
-    /// Lets requests without a key pass, not counted.
+    /// Lets requests without a key pass uncounted.
     pub const fn or_skip(mut self) -> Self {
         self.missing = Some(Missing::Skip);
         self
@@ -282,8 +282,8 @@ impl Key {
 
     /// Hashes secrets under a key of 16 to 64 bytes, the same in all processes that share a store.
     ///
-    /// Needed where secrets are short enough to be guessed. Parts that have a key of their own keep
-    /// it. With another key everybody is somebody new.
+    /// Needed where secrets are short enough to be guessed. Parts that have a hash key of their own
+    /// keep it. Changing the hash key changes the keys of all clients.
     pub fn hash_key(mut self, key: impl AsRef<[u8]>) -> Self {
         self.hash_key = Some((HashKey::of(key.as_ref()), key.as_ref().len()));
         self
@@ -295,7 +295,8 @@ impl Key {
         self.missing.unwrap_or_default()
     }
 
-    /// Appends the key of a request, or that of all who have none; tells what was found.
+    /// Appends the key of a request, or the shared key of requests without one; returns which it
+    /// was.
     ///
     /// Nothing is appended unless the request [is counted](Found::is_counted).
     ///
@@ -331,7 +332,7 @@ impl Key {
         }
     }
 
-    /// Returns the key of a request, if it can be found by a shorter way than [`find`](Self::find)'s.
+    /// Returns the key of a request as [`find`](Self::find) does, if its fast path applies.
     pub(crate) fn find_short(&self, info: &Info<'_>) -> Option<ShortKey> {
         match &self.source {
             Source::Client(client) => client.short(info),
@@ -343,7 +344,7 @@ impl Key {
     ///
     /// # Errors
     ///
-    /// The first thing that cannot be meant.
+    /// Returns the first fault found.
     pub fn check(&self) -> Result<(), KeyError> {
         if let Some((_, length)) = &self.hash_key {
             if !HashKey::LENGTH.contains(length) {
@@ -361,8 +362,8 @@ impl Key {
         matches!(self.source, Source::Global)
     }
 
-    /// Returns what looks wrong with this key for a request. Cheap enough to be asked now and then,
-    /// not for each request.
+    /// Returns a likely mistake in this key, as a request shows it. Cheap enough to call now and
+    /// then, but not for each request.
     #[must_use]
     pub fn hint(&self, info: &Info<'_>) -> Option<Hint> {
         match &self.source {
@@ -386,7 +387,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What a closure appends.
+/// A source that runs a closure.
 struct Closure<F>(F);
 
 impl<F: Fn(&Info<'_>, &mut KeyBytes) -> bool + Send + Sync> KeySource for Closure<F> {

@@ -40,7 +40,7 @@
 //! | to mark requests over the limit, and let the service decide what to do with them | [`Mode::Tag`], [`OverLimit`] |
 //! | to know which keys use a limit most, or are refused most | [`RateLimitBuilder::top_keys`] |
 //! | spans or logs of denials | [`RateLimitBuilder::observer`] and the methods next to it |
-//! | metrics of every layer, for Prometheus or another system | [`RateLimitBuilder::counted`], `tollgate::watch::Registry` |
+//! | metrics of every layer, for Prometheus or another system | [`RateLimitBuilder::counted`], `tollgate::observe::Registry` |
 //! | `/metrics` and `/debug/limiters` in three lines | [`RegistryEndpoint`] |
 //! | limits shared by several processes | [`RateLimitBuilder::store`] |
 //! | other headers, another body or a response of my own | [`answer::Headers`], [`answer::Body`], [`RateLimitBuilder::refuse_with`] |
@@ -118,6 +118,7 @@ mod info;
 pub mod key;
 mod limit;
 mod misuse;
+mod observe;
 mod queued;
 mod refusal;
 pub mod stack;
@@ -125,7 +126,6 @@ pub mod stack;
 pub mod testing;
 pub mod timeout;
 mod timer;
-mod watch;
 
 pub use bandwidth::{
     Bandwidth, BandwidthBuilder, BandwidthCounts, BandwidthError, BandwidthFuture, BandwidthLayer,
@@ -146,10 +146,10 @@ pub use limit::{
     Charge, LayerError, LimitBody, LimitFuture, Mode, OnStoreError, OverLimit, Policy, RateLimit,
     RateLimitBuilder, RateLimitLayer, SameBody, SameBodyFuture, SameBodyLayer, Settle, Usage,
 };
+pub use observe::LayerCounts;
 pub use refusal::{NotRun, RefusedBy};
 pub use stack::{ClientStack, ServerStack};
 pub use timeout::{TimeoutError, TimeoutLayer};
-pub use watch::LayerCounts;
 
 /// The user's pages, compiled: their examples are tests.
 #[cfg(doctest)]

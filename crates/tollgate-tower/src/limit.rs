@@ -1,4 +1,5 @@
-//! The layer that limits: who may pass, what clients are told, and what is settled afterwards.
+//! The rate limit layer: it decides which requests pass, reports limits to clients, and settles
+//! costs.
 
 mod backend;
 mod body;
@@ -47,8 +48,9 @@ use tower_service::Service;
 
 /// Limits the requests of any tower stack. Clones, and all services that it makes, share one limit.
 ///
-/// It does not wait, unless [asked to](RateLimitBuilder::wait_up_to): what exceeds a limit is answered at once, with a status, headers and a body that
-/// say why and when to come back. The error of the inner service stays as it is.
+/// It does not wait, unless [`wait_up_to`](RateLimitBuilder::wait_up_to) is set: a request over a
+/// limit is answered at once, with a status, headers and a body that say why it was refused and
+/// when to retry. The error of the inner service stays as it is.
 ///
 /// | a request that | pays |
 /// |---|---|
@@ -56,7 +58,7 @@ use tower_service::Service;
 /// | passes | the cost of every policy that counts it |
 /// | passes, but is dropped before the inner service was polled | nothing: it never ran |
 /// | was shed further in ([`NotRun`](crate::NotRun)) | nothing |
-/// | has a policy that [settles](Policy::settle) or [charges](Policy::charge) by the response | what that says |
+/// | has a policy that [settles](Policy::settle) or [charges](Policy::charge) by the response | the cost that the response determines |
 ///
 /// # Examples
 ///
@@ -83,9 +85,9 @@ impl RateLimitLayer {
         RateLimitBuilder::new()
     }
 
-    /// Returns the layer for services whose body can be made of ours: its responses keep the type of
-    /// the body. In axum (feature `axum`) that saves a box for each response, and in tonic (feature
-    /// `tonic`), too; other bodies need a `From<LimitBody<Self>>`. It is the same limit.
+    /// Returns the layer for services whose body type can hold ours: its responses keep the type of
+    /// the body. In axum (feature `axum`) and in tonic (feature `tonic`) that saves an allocation
+    /// for each response; other bodies need a `From<LimitBody<Self>>`. Both layers share one limit.
     ///
     /// # Examples
     ///
@@ -136,9 +138,10 @@ pub struct RateLimit<S> {
     gate: Arc<Gate>,
 }
 
-/// What happens when a store cannot be asked.
+/// How to decide if a store cannot answer.
 ///
-/// A store with a failure policy of its own (`Guarded` of `tollgate-redis`) never comes to this.
+/// A store with a failure policy of its own (`Guarded` of `tollgate-redis`) decides by that policy
+/// instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnStoreError {
@@ -167,7 +170,7 @@ where
         if let Some(instead) = ticket.ask(&mut request) {
             let service = self.take_ready();
             return match instead {
-                // What it holds in readiness is for others.
+                // A ready service may hold a slot of its own: other calls need it.
                 Instead::Refused(response) => LimitFuture::refused(response, ticket),
                 Instead::Waits(turn) => LimitFuture::asks(turn, Held { service, request }, ticket),
             };

@@ -1,8 +1,8 @@
 //! Refusals: which part of a stack refused a call, why, and when to come back.
 //!
 //! Every layer of this crate that refuses a call answers with a response, so that the error type of
-//! the stack stays as it is. [`RefusedBy`] in its extensions tells other layers and callers what
-//! happened; [`NotRun`] says that nothing was done. [`RefusalFormat`] writes the response.
+//! the stack stays as it is. [`RefusedBy`] in its extensions shows other layers and callers what
+//! happened; [`NotRun`] says that no work was done. [`RefusalFormat`] writes the response.
 
 use crate::{
     Info,
@@ -62,14 +62,14 @@ impl RefusedBy {
         self.part
     }
 
-    /// Returns why.
+    /// Returns the reason.
     #[must_use]
     pub const fn why(&self) -> &'static str {
         self.why
     }
 
     /// Returns how long to wait before a retry, counted from the refusal and exact: `Retry-After`
-    /// is the same in whole seconds. `None` if nobody knows, or no wait helps.
+    /// is the same in whole seconds. `None` if the time is unknown, or no wait helps.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
@@ -137,7 +137,7 @@ impl RefusalFormat {
     }
 
     /// Writes the refusal of a call that did not run, by a part that has no figures to report: 503,
-    /// in gRPC UNAVAILABLE.
+    /// or UNAVAILABLE in gRPC.
     pub(crate) fn write_unavailable(
         &self,
         refused: RefusedBy,
@@ -185,8 +185,8 @@ macro_rules! refusal_setters {
             self.refuse_by(move |_, verdict, response| hook(verdict, response))
         }
 
-        /// As [`refuse_with`](Self::refuse_with), with the request at hand: a page for browsers, and
-        /// JSON for everybody else. The last of both counts.
+        /// Does the same as [`refuse_with`](Self::refuse_with) with access to the request, for
+        /// example for a page for browsers, and JSON for other clients. The last of both counts.
         pub fn refuse_by(
             mut self,
             hook: impl Fn(

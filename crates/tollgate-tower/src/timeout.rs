@@ -13,7 +13,7 @@ pub use builder::{TimeoutLayerBuilder, TimeoutLayerError};
 pub use error::{TimeoutError, TimeoutPhase};
 pub use future::TimeoutFuture;
 
-use crate::{Deadline, Info, client::counts::Count, key::Trust, watch::metric};
+use crate::{Deadline, Info, client::counts::Count, key::Trust, observe::metric};
 use http::{Request, Response};
 use std::{
     fmt,
@@ -23,7 +23,7 @@ use std::{
 };
 use tollgate::{
     Clock, Tick,
-    watch::{Collector, Samples, WeakCollector},
+    observe::{Collector, Samples, WeakCollector},
 };
 use tower_layer::Layer;
 use tower_service::Service;
@@ -33,13 +33,13 @@ use tower_service::Service;
 /// | phase | from | to |
 /// |---|---|---|
 /// | [`head`](TimeoutLayerBuilder::head) | the call | the head of the response |
-/// | [`body_idle`](TimeoutLayerBuilder::body_idle) | a frame of the body is waited for | it arrives |
+/// | [`body_idle`](TimeoutLayerBuilder::body_idle) | the reader polls for a frame of the body | the frame arrives |
 /// | [`attempt`](TimeoutLayerBuilder::attempt) | the call | the end of the body |
 /// | [`total`](TimeoutLayerBuilder::total) | the call, or the sender's deadline if that is earlier | the end of the body |
 ///
-/// `attempt` and `total` bound the same and differ in their place: `total` goes outside of
+/// `attempt` and `total` bound the same time and differ in their place: `total` goes outside of
 /// [`RetryLayer`](crate::client::RetryLayer), `attempt` inside. Each leaves a [`Deadline`] in the
-/// request's extensions, which layers further in keep to, this layer included.
+/// request's extensions, which bounds layers further in, this layer included.
 ///
 /// | where | what happens |
 /// |---|---|
@@ -49,9 +49,9 @@ use tower_service::Service;
 /// | no body in time | the inner body is dropped; ours ends with a [`TimeoutError`] |
 /// | an error of the inner service | stays as it is |
 ///
-/// A response that this layer makes because a call took too long has run, so a
-/// [`BreakerLayer`](crate::BreakerLayer) further out counts it. One whose deadline had passed before
-/// the call is marked [`NotRun`](crate::NotRun) and [`RefusedBy`](crate::RefusedBy).
+/// If this layer answers because a call took too long, the call has run, so a
+/// [`BreakerLayer`](crate::BreakerLayer) further out counts it. If the deadline had passed before
+/// the call, the response is marked [`NotRun`](crate::NotRun) and [`RefusedBy`](crate::RefusedBy).
 ///
 /// Timeouts need a tokio runtime with timers: without one they are only noticed when something else
 /// wakes the call.
@@ -127,13 +127,13 @@ impl Collector for TimeoutLayer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimeoutCounts {
-    /// Those of phase `attempt`.
+    /// Calls that exceeded phase `attempt`.
     pub attempt: u64,
-    /// Those of phase `head`.
+    /// Calls that exceeded phase `head`.
     pub head: u64,
-    /// Those of phase `body_idle`.
+    /// Calls that exceeded phase `body_idle`.
     pub body_idle: u64,
-    /// Those of phase `total`, deadlines included.
+    /// Calls that exceeded phase `total`, deadlines included.
     pub total: u64,
     /// Calls that were not made, since their deadline had passed.
     pub not_run: u64,
@@ -183,14 +183,14 @@ impl Bound {
 }
 
 impl SharedTimeouts {
-    /// Returns the time that the sender leaves for a request; `None` if it does not say.
+    /// Returns the time that the sender leaves for a request; `None` if the sender sets none.
     fn left(&self, info: &Info<'_>) -> Option<Duration> {
         let own = info.extensions().get::<Deadline>().map(Deadline::left);
         let is_believed = || {
             let trust = self.trust.as_ref();
             trust.is_some_and(|trust| info.peer().is_some_and(|peer| trust.believes(peer.ip())))
         };
-        // A client's own request may have a header, too: of tonic, say.
+        // A client's own request may have the header, too, for example with tonic.
         let sent = if self.sends_deadline || is_believed() {
             Deadline::read(&self.clock, info.headers()).map(|deadline| deadline.left())
         } else {
@@ -199,7 +199,7 @@ impl SharedTimeouts {
         own.into_iter().chain(sent).min()
     }
 
-    /// Returns when a call that starts now has to be over; `None` if nothing says so.
+    /// Returns when a call that starts now has to be over; `None` if it is not bounded.
     fn whole(&self, now: Tick, left: Option<Duration>) -> Option<Bound> {
         let bound = |phase, limit: Option<Duration>| limit.map(|it| Bound::new(now, phase, it));
         let deadline = bound(TimeoutPhase::Total, left);

@@ -1,7 +1,7 @@
-//! Timers of tokio, where there are any.
+//! Tokio's timers, if there are any.
 //!
-//! Outside of a runtime, and in one that was built without timers, tokio panics. Whoever waits here
-//! is told instead, and can do without.
+//! Outside of a runtime, and in one that was built without timers, tokio panics. The functions here
+//! return [`NoTimers`] instead, so that callers can do without.
 
 use std::{
     future::Pending,
@@ -17,11 +17,11 @@ use tollgate::{Clock, Tick};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoTimers;
 
-/// Gives a future so much time, if there are timers.
+/// Gives a future a time limit, if there are timers.
 ///
-/// A runtime does not tell whether it was built with timers: it panics when one is made. That panic
-/// ends here. It leaves a message of the panic hook, and it still ends a process that is built with
-/// `panic = "abort"`.
+/// A runtime does not say whether it was built with timers: it panics when one is made. This
+/// function catches that panic. The panic hook still prints a message, and the panic still ends a
+/// process that is built with `panic = "abort"`.
 pub(crate) fn timeout<F: Future>(longest: Duration, future: F) -> Result<Timeout<F>, NoTimers> {
     if Handle::try_current().is_err() {
         return Err(NoTimers);
@@ -31,12 +31,12 @@ pub(crate) fn timeout<F: Future>(longest: Duration, future: F) -> Result<Timeout
     timeout.map_err(|_| NoTimers)
 }
 
-/// Tells whether a wait could be ended here.
+/// Tells whether a wait can be ended here.
 pub(crate) fn has_timers() -> bool {
     timeout(Duration::ZERO, std::future::pending::<()>()).is_ok()
 }
 
-/// Time that passes, in tokio's words.
+/// A delay, as a tokio timer.
 type Sleep = Timeout<Pending<()>>;
 
 /// A timer that costs nothing until it is set.
@@ -46,7 +46,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// Sets it to `due`, unless that has come.
+    /// Sets it to `due`, unless that time has come.
     pub(crate) fn set(&mut self, clock: &Clock, due: Tick) -> Result<(), NoTimers> {
         let now = clock.now();
         self.set = None;
@@ -57,7 +57,7 @@ impl Timer {
         Ok(())
     }
 
-    /// Is ready from `due` on, or at once if there are no timers.
+    /// Becomes ready from `due` on, or at once if there are no timers.
     pub(crate) fn poll(
         &mut self,
         clock: &Clock,
@@ -72,7 +72,7 @@ impl Timer {
             if sleep.as_mut().poll(context).is_pending() {
                 return Poll::Pending;
             }
-            // The runtime's clock and ours may differ by a little: look again.
+            // The runtime's clock and ours may differ a little: check again.
             self.set = None;
         }
     }

@@ -9,9 +9,9 @@ pub use future::Admit;
 pub use permit::AdmissionPermit;
 
 use crate::{
-    Acquire, Breaker, Concurrency, Limiter, Open, Permit, Priority,
+    Breaker, Concurrency, Limiter, Open, Permit,
+    observe::{Collector, Samples, WeakCollector},
     pace::Booked,
-    watch::{Collector, Samples, WeakCollector},
 };
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ use std::time::Duration;
 /// 2. The rate comes before the slot. A slot is held, and a caller that waits for its rate would keep
 ///    it from others.
 /// 3. The breaker hands out the pass last, because only that cannot wait. A caller that waited meets
-///    the breaker as it is now, and no trial call is reserved by somebody who still waits.
+///    the breaker as it is now, and no caller who still waits reserves a trial call.
 ///
 /// A part that refuses undoes the ones before it: the permits of the rate go back, as far as time
 /// has not refilled them already, and so does the slot. For the moment between, others may find the
@@ -166,12 +166,6 @@ impl Admission {
         Ok(Booked::new(rate.reserve_within(cost, max_wait)?))
     }
 
-    /// Starts the wait for a slot.
-    fn slot(&self, max_wait: Duration, priority: Priority) -> Option<Acquire> {
-        let limit = self.concurrency.as_ref()?;
-        Some(limit.acquire().within(max_wait).priority(priority))
-    }
-
     /// Takes the breaker's pass, and keeps the permits of the rate; without a pass, all goes back.
     fn pass(
         &self,
@@ -180,7 +174,7 @@ impl Admission {
     ) -> Result<AdmissionPermit, AdmissionError> {
         let pass = self.breaker.as_ref().map(Breaker::try_pass).transpose()?;
         booked.keep();
-        Ok(AdmissionPermit::new(pass.map(crate::Pass::into_owned), slot))
+        Ok(AdmissionPermit { pass: pass.map(crate::Pass::into_owned), slot })
     }
 }
 

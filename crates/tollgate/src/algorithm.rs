@@ -27,7 +27,7 @@ mod window_word;
 pub(crate) mod word_time;
 
 pub(crate) use any_rule::AnyRule;
-pub(crate) use entry::{Entry, PerCall, gcra_per_call};
+pub(crate) use entry::{Entry, PerCall};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub(crate) use gcra::{Booked, Judged};
@@ -129,7 +129,7 @@ impl FromStr for Algorithm {
 /// Implementors supply what differs; the verbs on top are written once. Every function is pure:
 /// the same arguments give the same result.
 pub trait Step {
-    /// What is remembered between events.
+    /// The state that a host keeps between events.
     type State;
 
     /// Returns the state of a fresh limiter.

@@ -20,8 +20,8 @@ pub use window::{BreakerWindow, Trip};
 
 use crate::{
     Clock, Tick,
+    observe::{Collector, Samples, WeakCollector, family},
     sync::Arc,
-    watch::{Collector, Samples, WeakCollector, family},
 };
 use host::Host;
 use machine::Hold;

@@ -1,7 +1,7 @@
 //! Where time comes from.
 //!
-//! Every limiter owns a [`Clock`] and asks it once per decision. No other module reads a clock:
-//! `clippy.toml` forbids it, so CI would tell.
+//! Every limiter owns a [`Clock`] and reads it once per decision. No other module reads a clock:
+//! `clippy.toml` forbids it, so CI fails.
 //!
 //! | clock | for | error of a decision |
 //! |---|---|---|
@@ -48,7 +48,7 @@ pub use tick::Tick;
 
 use cached::Cached;
 use monotonic::Monotonic;
-pub(crate) use monotonic::Monotonic as Early;
+pub(crate) use monotonic::{Monotonic as Early, Reading};
 use std::{
     sync::{
         Arc,
@@ -110,7 +110,7 @@ impl Clock {
         Ok(Self::new(Source::Cached(Cached::start(Monotonic::shared())?)))
     }
 
-    /// Returns a clock that only moves when told to, and the hand that moves it.
+    /// Returns a clock that moves only by its hand, and the hand.
     ///
     /// It starts at [`Tick::ZERO`], which is also the Unix epoch, so aligned windows start there.
     #[must_use]
@@ -176,13 +176,13 @@ impl Clock {
         }
     }
 
-    /// Tells whether this is a clock that stands still when told to.
+    /// Tells whether this is a clock of tests, which can stand still.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_of_tests(&self) -> bool {
         matches!(self.source, Source::Manual(_) | Source::Tokio(_))
     }
 
-    /// Returns the hand of a manual clock, whose timers wake whoever waits for its time.
+    /// Returns the hand of a manual clock, whose timers wake waiting tasks and threads.
     pub(crate) fn hand(&self) -> Option<&ManualClock> {
         match &self.source {
             Source::Manual(hand) => Some(hand),

@@ -1,15 +1,15 @@
 //! Collecting keys, or folding values for each key, to act on many at once.
 //!
-//! `machine.rs` decides, without timers or locks; `index.rs` finds keys and `line.rs` keeps who
-//! waits for room. The engine of `wait` gives the machine its time and its action.
+//! `machine.rs` decides, without timers or locks; `wait_queue.rs` has the adds that wait for room. The engine of `wait`
+//! gives the machine its time and its action.
 
 mod add;
 mod batch;
 mod builder;
-mod line;
 mod machine;
 #[cfg(test)]
 mod tests;
+mod wait_queue;
 
 pub use add::{Add, AddError};
 pub use batch::{Batch, FlushCause};
@@ -17,16 +17,12 @@ pub use builder::{CoalesceError, CoalescerBuilder, FlushPanicked};
 
 use crate::{
     StopAndWait,
+    observe::{Collector, Samples, WeakCollector, family},
     wait::{Engine, KeyIndex, WeakEngine},
-    watch::{Collector, Samples, WeakCollector, family},
 };
-use add::Why;
-use machine::{After, Answer, Fold, Gather};
-use std::{
-    fmt,
-    hash::{Hash, RandomState},
-    time::Duration,
-};
+use add::AddErrorKind;
+use machine::{AddEffects, AddOutcome, CoalescerMachine, Fold};
+use std::{fmt, hash::Hash, time::Duration};
 
 /// Collects keys, or folds values for each key, and flushes them as one [`Batch`].
 ///
@@ -35,28 +31,28 @@ use std::{
 /// | I want to | use | when there is no room |
 /// |---|---|---|
 /// | add, or do something else | [`try_add`](Self::try_add) | gives the pair back |
-/// | add from async code | [`add`](Self::add) | waits its turn |
-/// | add from a thread | [`add`](Self::add), then [`block`](Add::block) | waits its turn |
+/// | add from async code | [`add`](Self::add) | waits in the queue |
+/// | add from a thread | [`add`](Self::add), then [`block`](Add::block) | waits in the queue |
 ///
 /// The action gets one batch at a time. While it runs, adds go into the next batch. When that has
 /// [`max_size`](CoalescerBuilder::max_size) keys there is no room for new ones until the action
-/// returns; keys that are there already still fold. First come is first served: whoever comes while
-/// somebody waits does not overtake.
+/// returns; keys that are there already still fold. First come is first served: a new add does not
+/// overtake those that wait.
 ///
-/// # What is kept
+/// # Every pair is in one batch
 ///
 /// Every pair that was added is in exactly one batch, also over [`stop`](Self::stop) and the drop of
 /// the last handle (`src/coalesce/tests.rs`, and with threads `tests/flow/coalesce_waiting.rs`). The
-/// exceptions are all asked for: [`discard`](Self::discard), [`OnDrop::Cancel`](crate::OnDrop::Cancel), and a runtime that is shut
+/// caller chooses every exception: [`discard`](Self::discard), [`OnDrop::Cancel`](crate::OnDrop::Cancel), and a runtime that shuts
 /// down under the coalescer. A batch whose flush panics is not flushed again.
 ///
 /// # Concurrency
 ///
 /// `Send + Sync`, and every method takes `&self`. An add takes one short lock, under which keys are
 /// compared and values folded, so that folds keep the order of adds: a fold must be quick, and must
-/// not call its own coalescer. A panic in it reaches whoever adds; the coalescer goes on. Actions run
+/// not call its own coalescer. A panic in it reaches the caller of the add; the coalescer goes on. Actions run
 /// without the lock and may add to their own coalescer; one that holds a [`Coalescer`] of its own
-/// keeps itself alive until somebody stops it, and a [`WeakCoalescer`] does not.
+/// keeps itself alive until it is stopped, and a [`WeakCoalescer`] does not.
 ///
 /// # Examples
 ///
@@ -80,8 +76,7 @@ use std::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Coalescer<K: Send + 'static, V: Send + 'static> {
-    engine: Engine<Gather<K, V>>,
-    hasher: RandomState,
+    engine: Engine<CoalescerMachine<K, V>>,
 }
 
 impl<K: Send + 'static> Coalescer<K, ()> {
@@ -112,8 +107,8 @@ impl<K: Send + 'static, V: Send + 'static> Coalescer<K, V> {
     /// whether there was anything.
     #[allow(clippy::must_use_candidate, reason = "flushing is the point")]
     pub fn flush(&self) -> bool {
-        let said = self.engine.event(Gather::flush);
-        said.is_some_and(|(is_any, _woken)| is_any)
+        let flushed = self.engine.event(CoalescerMachine::flush);
+        flushed.is_some_and(|(is_any, _woken)| is_any)
     }
 
     /// Takes out what is collected and not flushed yet, in the order of arrival. The coalescer goes
@@ -123,8 +118,8 @@ impl<K: Send + 'static, V: Send + 'static> Coalescer<K, V> {
     /// nothing to take: what was collected then is being flushed.
     #[must_use = "dropping this loses what is collected; call `drop` if you mean that"]
     pub fn discard(&self) -> Vec<(K, V)> {
-        let said = self.engine.event(|machine, _| machine.discard());
-        said.map(|(held, _unlocked)| held).unwrap_or_default()
+        let taken = self.engine.event(|machine, _| machine.discard());
+        taken.map(|(held, _unlocked)| held).unwrap_or_default()
     }
 
     /// Ends it: nothing is added any more, and what is collected is flushed.
@@ -132,12 +127,12 @@ impl<K: Send + 'static, V: Send + 'static> Coalescer<K, V> {
     /// So it is what others call `finish`: a coalescer loses nothing. To give up what is collected,
     /// [`discard`](Self::discard) it first.
     ///
-    /// Who waits for room gets the pair back. This does not wait for the flush;
+    /// Adds that wait for room give their pairs back. This does not wait for the flush;
     /// [`stop_and_wait`](Self::stop_and_wait) does. A pace still holds.
     pub fn stop(&self) {
-        let away = self.engine.event(|machine, _| machine.close());
+        let closed = self.engine.event(|machine, _| machine.close());
         self.engine.finish();
-        drop(away);
+        drop(closed);
     }
 
     /// [`stop`](Self::stop), and waits at most for `within` until all is flushed.
@@ -149,7 +144,7 @@ impl<K: Send + 'static, V: Send + 'static> Coalescer<K, V> {
     /// Returns a handle that does not keep this coalescer alive, for the action itself.
     #[must_use]
     pub fn downgrade(&self) -> WeakCoalescer<K, V> {
-        WeakCoalescer { engine: self.engine.downgrade(), hasher: self.hasher.clone() }
+        WeakCoalescer { engine: self.engine.downgrade() }
     }
 
     /// Returns how many keys are collected and not with the action yet.
@@ -196,16 +191,18 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Coalescer<K, V> {
     ///
     /// [`AddError`] gives the pair back, if there is no room or the coalescer is stopped.
     pub fn try_add(&self, key: K, value: V) -> Result<(), AddError<K, V>> {
-        let hash = KeyIndex::hash(&self.hasher, &key);
+        let hash = KeyIndex::hash(&key);
         let mut pair = Some((key, value));
-        let why = match self.try_put(hash, &mut pair) {
-            Answer::Added => return Ok(()),
-            Answer::Full => {
-                Why::Full { max_size: self.engine.look(|machine, _| machine.rules.max_size) }
+        let added = self.engine.event(|machine, now| machine.try_add(now, hash, &mut pair));
+        let kind = match added.map_or(AddOutcome::Closed, AddEffects::apply) {
+            AddOutcome::Added => return Ok(()),
+            AddOutcome::Full => {
+                let max_size = self.engine.look(|machine, _| machine.rules.max_size);
+                AddErrorKind::Full { max_size }
             }
-            Answer::Closed => Why::Stopped,
+            AddOutcome::Closed => AddErrorKind::Stopped,
         };
-        pair.map_or(Ok(()), |pair| Err(AddError { pair, why }))
+        pair.map_or(Ok(()), |pair| Err(AddError { pair, kind }))
     }
 
     /// Adds a pair; waits for room if there is none, first come, first served.
@@ -221,13 +218,8 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Coalescer<K, V> {
     ///
     /// See [`Add`].
     pub fn add(&self, key: K, value: V) -> Add<K, V> {
-        let hash = KeyIndex::hash(&self.hasher, &key);
+        let hash = KeyIndex::hash(&key);
         Add { coalescer: self.clone(), hash, pair: Some((key, value)), number: None }
-    }
-
-    fn try_put(&self, hash: u32, pair: &mut Option<(K, V)>) -> Answer {
-        let after = self.engine.event(|machine, now| machine.try_add(now, hash, pair));
-        after.map_or(Answer::Closed, After::settle)
     }
 }
 
@@ -249,7 +241,7 @@ impl<K: Hash + Eq + Send + 'static> Coalescer<K, ()> {
 
 impl<K: Send + 'static, V: Send + 'static> Clone for Coalescer<K, V> {
     fn clone(&self) -> Self {
-        Self { engine: self.engine.clone(), hasher: self.hasher.clone() }
+        Self { engine: self.engine.clone() }
     }
 }
 
@@ -266,22 +258,20 @@ impl<K: Send + 'static, V: Send + 'static> fmt::Debug for Coalescer<K, V> {
 
 /// A handle of a [`Coalescer`] that does not keep it alive.
 pub struct WeakCoalescer<K: Send + 'static, V: Send + 'static> {
-    engine: WeakEngine<Gather<K, V>>,
-    hasher: RandomState,
+    engine: WeakEngine<CoalescerMachine<K, V>>,
 }
 
 impl<K: Send + 'static, V: Send + 'static> WeakCoalescer<K, V> {
     /// Returns a handle, if there is still one.
     #[must_use]
     pub fn upgrade(&self) -> Option<Coalescer<K, V>> {
-        let engine = self.engine.upgrade()?;
-        Some(Coalescer { engine, hasher: self.hasher.clone() })
+        self.engine.upgrade().map(|engine| Coalescer { engine })
     }
 }
 
 impl<K: Send + 'static, V: Send + 'static> Clone for WeakCoalescer<K, V> {
     fn clone(&self) -> Self {
-        Self { engine: self.engine.clone(), hasher: self.hasher.clone() }
+        Self { engine: self.engine.clone() }
     }
 }
 
@@ -293,20 +283,17 @@ impl<K: Send + 'static, V: Send + 'static> fmt::Debug for WeakCoalescer<K, V> {
 
 impl<K: Send + 'static, V: Send + 'static> Collector for Coalescer<K, V> {
     fn collect(&self, samples: &mut Samples) {
-        let look = |machine: &Gather<K, V>, _| {
+        let look = |machine: &CoalescerMachine<K, V>, _| {
             let keys = (machine.len(), machine.rules.max_size);
             (machine.counts, machine.refused, machine.waiting(), keys)
         };
         let (counts, refused, waiting, (keys, max_size)) = self.engine.look(look);
         samples.kind("coalescer");
-        samples.runs(counts, self.panics());
+        samples.action(counts, &self.engine);
         samples.calls(counts.triggers, refused);
         samples.gauge(&family::WAITING, waiting as f64);
         samples.gauge(&family::KEYS, keys as f64);
         samples.gauge(&family::KEYS_LIMIT, max_size as f64);
-        if self.is_stopped() {
-            samples.state("stopped");
-        }
     }
 
     fn weak(&self) -> WeakCollector {

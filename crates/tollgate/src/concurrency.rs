@@ -28,11 +28,11 @@ pub use permit::Permit;
 
 use crate::{
     Clock,
+    observe::{Collector, Samples, WaitHistogram, WeakCollector, family},
     sync::Arc,
-    watch::{Collector, Samples, WaitHistogram, WeakCollector, family},
 };
 use builder::check_limit;
-use permit::Place;
+use permit::Owner;
 use queue::PermitQueue;
 use std::fmt;
 use word::Single;
@@ -113,16 +113,16 @@ impl Concurrency {
 
     /// Takes `cost` permits if all of them are free now and nobody waits. Never waits.
     ///
-    /// It does not overtake: while somebody waits it is refused, even if it would fit.
+    /// It does not overtake: while a call waits it is refused, even if it would fit.
     ///
     /// # Errors
     ///
     /// [`Full`] says why not. A refusal changes nothing.
     #[inline]
     pub fn try_acquire_n(&self, cost: u64) -> Result<Permit, Full> {
-        let answer = self.single.try_enter(|| self.place(), cost);
+        let answer = self.single.try_enter(|| self.owner(), cost);
         self.single.tally.answer(&answer);
-        answer.map(|()| Permit::new(self.place(), cost))
+        answer.map(|()| Permit::new(self.owner(), cost))
     }
 
     /// Waits for one permit, in turn.
@@ -175,13 +175,13 @@ impl Concurrency {
     /// # Errors
     ///
     /// The future gives [`Full`] at once if the cost is above the limit, the queue is full or the
-    /// limit is closed; and later if the deadline, a lower limit, somebody more urgent or a close ends the wait.
+    /// limit is closed; and later if the deadline, a lower limit, a more urgent call or a close ends the wait.
     ///
     /// # Cancel safety
     ///
     /// See [`Acquire`].
     pub fn acquire_n(&self, cost: u64) -> Acquire {
-        Acquire::new(self.place(), cost)
+        Acquire::new(self.owner(), cost)
     }
 
     /// Changes the limit of what is in use.
@@ -209,7 +209,7 @@ impl Concurrency {
     /// ```
     pub fn set_limit(&self, limit: u64) -> Result<(), ConcurrencyError> {
         let limit = check_limit(limit)?;
-        self.place().change(|queue, wakes| queue.set_limit(limit, wakes));
+        self.owner().change(|queue, wakers| queue.set_limit(limit, wakers));
         Ok(())
     }
 
@@ -218,14 +218,14 @@ impl Concurrency {
         // OVERFLOW: at most `LIMIT_MAX`, a billion.
         let limit = limit.clamp(1, Self::LIMIT_MAX) as u32;
         if u64::from(limit) != self.limit() {
-            self.place().change(|queue, wakes| queue.set_limit(limit, wakes));
+            self.owner().change(|queue, wakers| queue.set_limit(limit, wakers));
         }
     }
 
     /// Takes a permit although the limit is reached, ahead of everybody who waits.
     pub(crate) fn acquire_beyond(&self) -> Result<Permit, Full> {
-        let taken = self.place().change(|queue, _| queue.enter_beyond(1)).unwrap_or(Ok(()));
-        self.place().permit(1, taken)
+        let taken = self.owner().change(|queue, _| queue.enter_beyond(1)).unwrap_or(Ok(()));
+        self.owner().permit(1, taken)
     }
 
     /// Returns the clock by which waits end.
@@ -234,11 +234,11 @@ impl Concurrency {
         &self.single.timer.rules.clock
     }
 
-    /// Refuses everybody from now on, and those who wait. What is in flight may finish.
+    /// Refuses all calls from now on, and those that wait. Calls in flight may finish.
     ///
     /// There is no way back: it is the end of a service.
     pub fn close(&self) {
-        self.place().change(PermitQueue::close);
+        self.owner().change(PermitQueue::close);
     }
 
     /// Tells whether the limit is closed.
@@ -261,7 +261,7 @@ impl Concurrency {
     }
 
     /// Returns how many permits [`try_acquire_n`](Self::try_acquire_n) could take now: 0 while
-    /// somebody waits.
+    /// a call waits.
     #[must_use]
     pub fn available(&self) -> u64 {
         self.single.gauge().available()
@@ -299,8 +299,8 @@ impl Concurrency {
         self.single.tally.sum()
     }
 
-    fn place(&self) -> Place {
-        Place::Single(Arc::clone(&self.single))
+    fn owner(&self) -> Owner {
+        Owner::Single(Arc::clone(&self.single))
     }
 }
 

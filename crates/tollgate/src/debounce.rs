@@ -11,8 +11,8 @@ pub use error::DebounceError;
 pub use fired::{Edge, Fired};
 
 use crate::{
+    observe::{Collector, Samples, WeakCollector},
     wait::{Engine, StopAndWait, WeakEngine},
-    watch::{Collector, Samples, WeakCollector},
 };
 use machine::Rules;
 use paced::PacedDebounce;
@@ -57,7 +57,7 @@ use std::{fmt, time::Duration};
 /// # Ok::<(), tollgate::DebounceError>(())
 /// ```
 ///
-/// # Who runs the action
+/// # The driver runs the action
 ///
 /// The [`Driver`](crate::Driver): a thread of its own (the default), a task of a tokio runtime, or
 /// the hand of a manual clock. It never runs inside [`trigger`](Self::trigger), but on a manual
@@ -81,7 +81,7 @@ use std::{fmt, time::Duration};
 /// | shutdown of the tokio runtime that drives it | is forgotten | never |
 ///
 /// Each of them releases what the action has captured, as soon as the action does not run. An
-/// action that holds a [`Debouncer`] of its own keeps itself alive until somebody stops it; a
+/// action that holds a [`Debouncer`] of its own keeps itself alive until it is stopped; a
 /// [`WeakDebouncer`] does not.
 ///
 /// # Concurrency
@@ -95,7 +95,7 @@ use std::{fmt, time::Duration};
 /// differs, and why:
 ///
 /// 1. A trigger that comes when the end of a burst is overdue, because the worker is late, begins a
-///    new burst; lodash prolongs the old one. Here what happens does not depend on who was quicker.
+///    new burst; lodash prolongs the old one. Here the result does not depend on which thread was quicker.
 /// 2. An action that is under way is not entered again: what it causes at once runs after it has
 ///    returned, and several such fires are one run. In lodash the runs nest.
 /// 3. `flush` ends the burst for good. In lodash the old timer lives on after it and may cut a
@@ -180,7 +180,7 @@ impl<T: Send + 'static> Debouncer<T> {
 
     /// Stops: once this has returned the action does not start any more.
     ///
-    /// What is pending is forgotten. A run under way goes on; see
+    /// A pending run is forgotten. A run under way goes on; see
     /// [`stop_and_wait`](Self::stop_and_wait).
     pub fn stop(&self) {
         self.engine.stop();
@@ -305,11 +305,8 @@ impl<T: Send + 'static> Debouncer<T> {
             |machine: &PacedDebounce<T>, now| (machine.counts, machine.debounce.is_pending(now));
         let (counts, is_pending) = self.engine.look(look);
         samples.kind(kind);
-        samples.runs(counts, self.panics());
+        samples.action(counts, &self.engine);
         samples.queue(is_pending.into(), 1);
-        if self.is_stopped() {
-            samples.state("stopped");
-        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! The answer of a limiter.
 
 mod answer;
-mod head;
+mod packed;
 
 pub use answer::Answer;
 
 use crate::{algorithm::word_time, clock::Tick};
-use head::Head;
+use packed::PackedFlags;
 use std::{fmt, time::Duration};
 
 /// The answer to "may this pass?": allowed or not, what is left, and when to come back.
@@ -38,7 +38,7 @@ use std::{fmt, time::Duration};
 #[derive(Clone, Copy)]
 pub struct Decision {
     /// Outcome and reason.
-    head: Head,
+    flags: PackedFlags,
     /// Which of several limits refused, one bit each.
     refused: u64,
     at: Tick,
@@ -127,7 +127,16 @@ impl Decision {
     #[inline(always)]
     pub(crate) const fn new(outcome: Outcome, level: Level, cost: u64, retry: u64) -> Self {
         let Level { at, limit, remaining, full } = level;
-        Self { head: Head::new(outcome), refused: 0, at, cost, limit, remaining, retry, full }
+        Self {
+            flags: PackedFlags::new(outcome),
+            refused: 0,
+            at,
+            cost,
+            limit,
+            remaining,
+            retry,
+            full,
+        }
     }
 
     /// Returns up to when the limiter is booked, as a word holds it.
@@ -146,22 +155,21 @@ impl Decision {
     /// For the slow exit of an inlined hot path: it keeps the compiler from building the decision
     /// of the hot path in the memory in which the slow one was returned.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "it must be taken apart in the caller")]
     pub(crate) const fn taken_apart(self) -> Self {
-        let Self { head, refused, at, cost, limit, remaining, retry, full } = self;
-        Self { head, refused, at, cost, limit, remaining, retry, full }
+        let Self { flags, refused, at, cost, limit, remaining, retry, full } = self;
+        Self { flags, refused, at, cost, limit, remaining, retry, full }
     }
 
     /// The same level, but allowed: for what passes whatever the limiter says.
     pub(crate) const fn forced(mut self, cost: u64) -> Self {
-        self.head = self.head.with_outcome(Outcome::Allowed);
+        self.flags = self.flags.with_outcome(Outcome::Allowed);
         self.cost = cost;
         self
     }
 
     /// The same level, but never.
     pub(crate) const fn refused(mut self, cost: u64) -> Self {
-        self.head = self.head.with_outcome(Outcome::Never);
+        self.flags = self.flags.with_outcome(Outcome::Never);
         self.cost = cost;
         self
     }
@@ -177,7 +185,7 @@ impl Decision {
     }
 
     pub(crate) const fn because(mut self, reason: Reason) -> Self {
-        self.head = self.head.with_reason(reason);
+        self.flags = self.flags.with_reason(reason);
         self
     }
 
@@ -211,15 +219,15 @@ impl Decision {
             remaining = remaining.min(decision.remaining);
             full = full.max(decision.full);
             if is_refused {
-                let is_later = matches!(decision.head.outcome(), Outcome::Later);
+                let is_later = matches!(decision.flags.outcome(), Outcome::Later);
                 retry = retry.max(if is_later { decision.retry } else { word_time::NEVER });
                 let is_never = decision.is_never() || outcome == Outcome::Never;
                 outcome = if is_never { Outcome::Never } else { Outcome::Later };
             }
         }
         joined.map(|joined| {
-            let head = joined.head.with_outcome(outcome);
-            Self { head, refused, remaining, full, retry, ..*joined }
+            let flags = joined.flags.with_outcome(outcome);
+            Self { flags, refused, remaining, full, retry, ..*joined }
         })
     }
 
@@ -227,7 +235,7 @@ impl Decision {
     #[inline]
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
-        matches!(self.head.outcome(), Outcome::Allowed)
+        matches!(self.flags.outcome(), Outcome::Allowed)
     }
 
     /// Tells whether the event may not pass now.
@@ -253,7 +261,7 @@ impl Decision {
     /// Returns what the decision rests on: the quota, as a rule.
     #[must_use]
     pub const fn reason(&self) -> Reason {
-        self.head.reason()
+        self.flags.reason()
     }
 
     /// Tells whether limit number `index` of several refused, counted from zero in the order in
@@ -279,14 +287,25 @@ impl Decision {
     #[must_use]
     pub const fn outcome(&self) -> Outcome {
         // A wait that ends beyond the clock's horizon is not worth the name.
-        match self.head.outcome() {
+        match self.flags.outcome() {
             Outcome::Later if word_time::is_reached(self.retry) => Outcome::Later,
             Outcome::Later => Outcome::Never,
             other => other,
         }
     }
 
+    /// Returns the outcome as a fast path of GCRA knows it: without the retry, which it works out only for a caller
+    /// that reads it. A wait that ends beyond the clock's horizon is still a wait here.
+    #[inline]
+    pub(crate) const fn outcome_of_taken(&self) -> Outcome {
+        self.flags.outcome()
+    }
+
     /// Returns the time at which the limiter decided.
+    ///
+    /// With the monotonic clock, a [`Limiter`](crate::Limiter) and a [`KeyedLimiter`](crate::KeyedLimiter) may decide by a
+    /// time that lies up to 12 ms back, where the exact time decides the same. So measure durations for a client against
+    /// the limiter's clock. Stores and the `_at` forms decide by the exact time.
     #[must_use]
     pub const fn at(&self) -> Tick {
         self.at
@@ -320,7 +339,7 @@ impl Decision {
     /// nobody else takes permits meanwhile.
     #[must_use]
     pub const fn retry_at(&self) -> Option<Tick> {
-        match self.head.outcome() {
+        match self.flags.outcome() {
             Outcome::Later => word_time::to_tick(self.retry),
             _ => None,
         }

@@ -4,8 +4,8 @@
 //!
 //! | the question | the tree | who may pass |
 //! |---|---|---|
-//! | may nobody exceed their own limit *and* all together not exceed the service's? | [strict](Hierarchy::strict) | whom every level on the path admits |
-//! | who gets the capacity that others leave unused, and what is everybody sure of? | [borrowing](Hierarchy::borrowing) | whoever has a guaranteed share left, or finds a lender above |
+//! | how does every user stay within a limit, *and* all together within the service's? | [strict](Hierarchy::strict) | an event that every level on the path admits |
+//! | which users get the capacity that others leave unused, and which share is guaranteed? | [borrowing](Hierarchy::borrowing) | an event whose class has a guaranteed share left, or finds a lender above |
 //!
 //! A strict tree has no guarantees: one greedy user can use up the root. A borrowing tree has them,
 //! and hands out what is idle. [docs/hierarchy.md] shows both side by side.

@@ -1,19 +1,19 @@
 //! One limit for each of many keys.
 
-mod access;
 mod bans;
+mod blocking;
 mod builder;
 pub(crate) mod claims;
 pub(crate) mod core;
 mod error;
 pub(crate) mod fingerprint;
 mod fold;
-pub(crate) mod notes;
+pub(crate) mod overrides;
 mod persist;
-mod plan;
+mod quotas;
 pub(crate) mod rule_cell;
 mod sip;
-mod stored;
+mod store_core;
 mod top;
 mod verbs;
 mod waiting;
@@ -22,16 +22,18 @@ pub use bans::Bans;
 pub use builder::{KeyedBuilder, WhenFull};
 pub use error::KeyedError;
 pub use fingerprint::Seed;
-pub use notes::Escalation;
-pub use plan::Assigned;
+pub use overrides::Escalation;
+pub use quotas::Assigned;
 pub use top::{TopKey, TopKeys};
 pub(crate) use waiting::WaitedKey;
 
 use self::core::Core;
 use crate::{
-    Algorithm, Clock, Decision, Quota, Tick,
+    Algorithm, Clock, Outcome, Quota, Tick,
+    observe::{
+        Collector, Counts, Health, Instruments, Samples, WaitHistogram, WeakCollector, family,
+    },
     sync::{Arc, Ordering::Relaxed},
-    watch::{Collector, Counts, Health, Samples, WaitHistogram, Watch, WeakCollector, family},
 };
 use std::{fmt, hash::Hash};
 
@@ -78,14 +80,14 @@ pub struct KeyedLimiter<K: ?Sized> {
 
 /// The parts that know the type of the keys.
 struct Typed<K: ?Sized> {
-    assign: Option<plan::Assign<K>>,
+    assign: Option<quotas::Assign<K>>,
     top: Option<Top<K>>,
 }
 
 /// The names of heavy keys, and how a key gets there.
 struct Top<K: ?Sized> {
     keys: TopKeys,
-    note: fn(&TopKeys, &K, u64, &Decision),
+    note: fn(&TopKeys, &K, u64, (Outcome, u64)),
 }
 
 impl<K: Hash + ?Sized> KeyedLimiter<K> {
@@ -160,7 +162,7 @@ impl<K: ?Sized> KeyedLimiter<K> {
         let mut claims = self.core.claims.lock_all();
         self.core.tables.clear();
         claims.clear();
-        // Whoever waits is booked anew.
+        // Waiting callers are booked again.
         claims.release(&self.core);
     }
 
@@ -175,7 +177,7 @@ impl<K: ?Sized> KeyedLimiter<K> {
     /// [`counted`](KeyedBuilder::counted).
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.core.watch.as_ref().map(|watch| watch.counts()).unwrap_or_default()
+        self.core.instruments.as_ref().map(|instruments| instruments.counts()).unwrap_or_default()
     }
 
     /// Tells whether the limiter denies nearly everything, over all keys: see
@@ -183,14 +185,16 @@ impl<K: ?Sized> KeyedLimiter<K> {
     /// [`counted`](KeyedBuilder::counted).
     #[must_use]
     pub fn health(&self) -> Health {
-        self.core.watch().map_or(Health::Unknown, |watch| watch.health(self.now()))
+        self.core
+            .instruments()
+            .map_or(Health::Unknown, |instruments| instruments.health(self.now()))
     }
 
     /// Returns how long reservations and waits of all keys took; empty unless the limiter is
     /// [`counted`](KeyedBuilder::counted).
     #[must_use]
     pub fn waits(&self) -> WaitHistogram {
-        self.core.watch().map(Watch::wait_histogram).unwrap_or_default()
+        self.core.instruments().map(Instruments::wait_histogram).unwrap_or_default()
     }
 
     /// Returns the heaviest keys by name, and how many distinct ones there were; `None` unless the
@@ -212,11 +216,11 @@ impl<K: ?Sized> KeyedLimiter<K> {
 
 impl core::Core {
     pub(crate) fn table_counts(&self) -> TableCounts {
-        let (forgotten, evicted) = self.tables.base.tally.read();
+        let (forgotten, evicted) = self.tables.eviction.counts();
         // ORDERING: Relaxed. Counts for people to look at.
         let saturated = self.saturated.load(Relaxed);
         let unusable_quotas = self.unusable.load(Relaxed);
-        TableCounts { forgotten, evicted, saturated, unusable_quotas, notes: self.notes.len() }
+        TableCounts { forgotten, evicted, saturated, unusable_quotas, notes: self.overrides.len() }
     }
 }
 
@@ -272,6 +276,9 @@ impl Collector for CoreCollector {
         samples.kind("keyed_limiter");
         samples.quota(core.default.quota());
         samples.gauge(&family::KEYS, core.tables.len() as f64);
+        if let Some(most) = core.tables.cap {
+            samples.gauge(&family::KEYS_LIMIT, most as f64);
+        }
         samples.gauge(&family::TABLE_BYTES, core.tables.bytes() as f64);
         let counts = core.table_counts();
         for (event, count) in [
@@ -282,9 +289,9 @@ impl Collector for CoreCollector {
         ] {
             samples.count_by(&family::TABLE_EVENTS, event, count);
         }
-        samples.queue(core.waiting(), core.line_rules.max_waiting as u64);
-        if let Some(watch) = core.watch() {
-            watch.collect(samples, core.clock.now());
+        samples.queue(core.waiting(), core.queue_rules.max_waiting as u64);
+        if let Some(instruments) = core.instruments() {
+            instruments.collect(samples, core.clock.now());
         }
     }
 

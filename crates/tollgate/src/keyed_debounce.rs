@@ -1,7 +1,7 @@
 //! One debouncer for each key, all in one machine.
 //!
 //! The idea: a debouncer for each file, user or order would be a timer and a place in a map for
-//! each, and somebody to take them out again. Here one machine holds the keys whose burst is under
+//! each, and code that takes them out again. Here one machine holds the keys whose burst is under
 //! way, one heap holds their deadlines, and one worker waits for the first of them. A key is there
 //! from its first trigger until it has fired and gone quiet; then nothing of it is left.
 
@@ -19,16 +19,11 @@ pub(crate) use machine::Bounds;
 use crate::{
     DebounceError, Fired, StopAndWait,
     debounce::machine::Rules,
+    observe::{Collector, Samples, WeakCollector, family},
     wait::{Engine, KeyIndex, WeakEngine},
-    watch::{Collector, Samples, WeakCollector, family},
 };
 use machine::KeyedDebounce;
-use std::{
-    borrow::Borrow,
-    fmt,
-    hash::{Hash, RandomState},
-    time::Duration,
-};
+use std::{borrow::Borrow, fmt, hash::Hash, time::Duration};
 
 /// The most keys that can be held: slots are numbered in 32 bits, with room to spare.
 pub(crate) const KEYS_MAX: usize = 1 << 28;
@@ -43,7 +38,7 @@ pub(crate) const KEYS_MAX: usize = 1 << 28;
 ///
 /// Clones are handles of the same debouncers. When the last one is dropped, what is pending is
 /// forgotten or fires at once, as [`OnDrop`](crate::OnDrop) says. An action that owns a handle keeps
-/// them alive until somebody stops them; a [`WeakKeyedDebouncer`] does not.
+/// them alive until they are stopped; a [`WeakKeyedDebouncer`] does not.
 ///
 /// # Bounds
 ///
@@ -82,7 +77,6 @@ pub(crate) const KEYS_MAX: usize = 1 << 28;
 /// ```
 pub struct KeyedDebouncer<K: Clone + Send + 'static, T: Send + 'static> {
     engine: Engine<KeyedDebounce<K, T>>,
-    hasher: RandomState,
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K, T> {
@@ -110,14 +104,14 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K,
     /// When the key is new and as many are held as may be (see [`WhenKeysFull`]), or all is
     /// stopped. The key and the value come back in the error.
     pub fn trigger(&self, key: K, value: T) -> Result<(), NotTriggered<K, T>> {
-        let hash = KeyIndex::hash(&self.hasher, &key);
-        // They are taken out only if the machine is asked, so after a stop they are still here.
+        let hash = KeyIndex::hash(&key);
+        // The machine takes them out; after a stop it is not called, and they are still here.
         let mut parts = Some((key, value));
-        let said = self.engine.event(|machine, now| {
-            let said = parts.take().map(|parts| machine.trigger(now, hash, parts));
-            (said, machine.bounds.max_keys)
+        let result = self.engine.event(|machine, now| {
+            let triggered = parts.take().map(|parts| machine.trigger(now, hash, parts));
+            (triggered, machine.bounds.max_keys)
         });
-        match (said, parts) {
+        match (result, parts) {
             (Some((Some(Err((key, value))), max_keys)), _) => {
                 Err(NotTriggered { key, value, max_keys: Some(max_keys) })
             }
@@ -135,18 +129,18 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K,
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let hash = KeyIndex::hash(&self.hasher, key);
+        let hash = KeyIndex::hash(key);
         let is_it = |other: &K| other.borrow() == key;
-        let said = self.engine.event(|machine, now| machine.flush(now, hash, is_it));
-        said.is_some_and(|(runs, _unused)| runs)
+        let flushed = self.engine.event(|machine, now| machine.flush(now, hash, is_it));
+        flushed.is_some_and(|(runs, _unused)| runs)
     }
 
     /// Ends the burst of every key now; what is pending runs in the order in which it would have
     /// been due. Returns for how many keys something runs.
     #[allow(clippy::must_use_candidate, reason = "flushing is the point")]
     pub fn flush_all(&self) -> usize {
-        let said = self.engine.event(|machine, now| machine.flush_all(now));
-        said.map_or(0, |(run, _unused)| run)
+        let flushed = self.engine.event(|machine, now| machine.flush_all(now));
+        flushed.map_or(0, |(run, _unused)| run)
     }
 
     /// Forgets what is pending of a key, and its burst. A run under way goes on.
@@ -158,17 +152,17 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K,
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let hash = KeyIndex::hash(&self.hasher, key);
+        let hash = KeyIndex::hash(key);
         let is_it = |other: &K| other.borrow() == key;
-        let said = self.engine.event(|machine, _| machine.cancel(hash, is_it));
-        said.is_some_and(|(would_run, _forgotten)| would_run)
+        let cancelled = self.engine.event(|machine, _| machine.cancel(hash, is_it));
+        cancelled.is_some_and(|(would_run, _forgotten)| would_run)
     }
 
     /// Forgets what is pending of every key. Returns of how many something would have run.
     #[allow(clippy::must_use_candidate, reason = "cancelling is the point")]
     pub fn cancel_all(&self) -> usize {
-        let said = self.engine.event(|machine, _| machine.cancel_all());
-        said.map_or(0, |(would_run, _everything)| would_run)
+        let cancelled = self.engine.event(|machine, _| machine.cancel_all());
+        cancelled.map_or(0, |(would_run, _everything)| would_run)
     }
 
     /// Tells whether a burst of the key is under way, or a fire of it waits for its turn.
@@ -178,7 +172,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K,
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let hash = KeyIndex::hash(&self.hasher, key);
+        let hash = KeyIndex::hash(key);
         let is_it = |other: &K| other.borrow() == key;
         self.engine.look(|machine, now| machine.is_pending(now, hash, is_it))
     }
@@ -237,7 +231,7 @@ impl<K: Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K, T> {
     /// Returns a handle that does not keep this alive, for the action itself.
     #[must_use]
     pub fn downgrade(&self) -> WeakKeyedDebouncer<K, T> {
-        WeakKeyedDebouncer { engine: self.engine.downgrade(), hasher: self.hasher.clone() }
+        WeakKeyedDebouncer { engine: self.engine.downgrade() }
     }
 
     /// Ends all after what is pending has fired, which begins now: no trigger is taken any more.
@@ -256,7 +250,6 @@ impl<K: Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K, T> {
 /// A handle of a [`KeyedDebouncer`] that does not keep it alive, for the action itself.
 pub struct WeakKeyedDebouncer<K: Clone + Send + 'static, T: Send + 'static> {
     engine: WeakEngine<KeyedDebounce<K, T>>,
-    hasher: RandomState,
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> WeakKeyedDebouncer<K, T> {
@@ -275,14 +268,13 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> WeakKeyedDebounce
     /// Returns a full handle, unless the last one is gone.
     #[must_use]
     pub fn upgrade(&self) -> Option<KeyedDebouncer<K, T>> {
-        let engine = self.engine.upgrade()?;
-        Some(KeyedDebouncer { engine, hasher: self.hasher.clone() })
+        self.engine.upgrade().map(|engine| KeyedDebouncer { engine })
     }
 }
 
 impl<K: Clone + Send + 'static, T: Send + 'static> Clone for WeakKeyedDebouncer<K, T> {
     fn clone(&self) -> Self {
-        Self { engine: self.engine.clone(), hasher: self.hasher.clone() }
+        Self { engine: self.engine.clone() }
     }
 }
 
@@ -294,7 +286,7 @@ impl<K: Clone + Send + 'static, T: Send + 'static> fmt::Debug for WeakKeyedDebou
 
 impl<K: Clone + Send + 'static, T: Send + 'static> Clone for KeyedDebouncer<K, T> {
     fn clone(&self) -> Self {
-        Self { engine: self.engine.clone(), hasher: self.hasher.clone() }
+        Self { engine: self.engine.clone() }
     }
 }
 
@@ -315,19 +307,14 @@ impl<K: Clone + Send + 'static, T: Send + 'static> Collector for KeyedDebouncer<
         };
         let (counts, refused, len, max_keys) = self.engine.look(look);
         samples.kind("keyed_debouncer");
-        samples.runs(counts, self.panics());
+        samples.action(counts, &self.engine);
         samples.calls(counts.triggers, refused);
         samples.gauge(&family::KEYS, len as f64);
         samples.gauge(&family::KEYS_LIMIT, max_keys as f64);
-        if self.is_stopped() {
-            samples.state("stopped");
-        }
     }
 
     fn weak(&self) -> WeakCollector {
-        let (engine, hasher) = (self.engine.downgrade(), self.hasher.clone());
-        WeakCollector::new(move || {
-            Some(Box::new(Self { engine: engine.upgrade()?, hasher: hasher.clone() }))
-        })
+        let engine = self.engine.downgrade();
+        WeakCollector::new(move || Some(Box::new(Self { engine: engine.upgrade()? })))
     }
 }

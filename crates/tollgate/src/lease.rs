@@ -2,7 +2,7 @@
 
 use crate::{
     Decision, KeyedLimiter, Limiter, Reservation, Tick, decision::Level, keyed::core::Key,
-    limiter::cell::Cell, reservation::Owner, verbs::StateRef, watch::Verb,
+    limiter::cell::Cell, observe::Verb, reservation::Owner, verbs::StateRef,
 };
 use std::{fmt, hash::Hash, time::Duration};
 
@@ -20,7 +20,7 @@ use std::{fmt, hash::Hash, time::Duration};
 ///
 /// A lease gives back what it has not used, and time has not refilled already, when it is next asked
 /// after its life, or dropped. A change of the quota ends its batch; for a key, a change of any quota.
-/// A limiter that is watched, bypassed or unlimited is asked for every permit, and so is a key that is
+/// A limiter that is counted, observed, bypassed or unlimited decides about every permit, and so does a key that is
 /// blocked, listed or counted. Choose a batch well below the burst divided by the number of leases:
 /// what one lease holds, the others miss.
 ///
@@ -96,7 +96,6 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     }
 }
 
-#[allow(clippy::inline_always, reason = "measured: a call costs more than the take itself")]
 impl Lease {
     fn new(of: &StateRef<'_>, batch: u64, life: Duration) -> Self {
         let (batch, expires, claim) = (batch.max(1), Tick::ZERO, Claim::Nothing);
@@ -205,7 +204,7 @@ impl Limiter {
     fn take_back(&self, changes_then: u64, (mark, refunded_then): (u64, u64), held: u64) {
         let (now, mut book) = (self.now(), self.book());
         let (refunded, changes) = self.shared.claim_base();
-        // While somebody waits, only a take whose place is known exactly may be given back.
+        // While a caller waits, only a take whose place is known exactly may be given back.
         if changes != changes_then || book.waiting_units() > 0 {
             return;
         }
@@ -220,10 +219,10 @@ impl Limiter {
         if is_gcra {
             book.ledger.lower_all(amount);
         }
-        self.shared.note_refund(amount);
+        self.shared.count_refund(amount);
         self.release(book);
-        if let Some(watch) = self.watch() {
-            watch.refunded(whole);
+        if let Some(instruments) = self.instruments() {
+            instruments.refunded(whole);
         }
     }
 }

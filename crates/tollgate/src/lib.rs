@@ -16,9 +16,9 @@ mod keyed;
 mod keyed_debounce;
 mod lease;
 mod limiter;
-mod limits;
 #[cfg(feature = "log")]
 pub mod log;
+mod multi;
 mod outcome;
 mod pace;
 mod pacer;
@@ -36,12 +36,12 @@ mod table;
 #[cfg(tollgate_loom)]
 #[doc(hidden)]
 pub use table::loom_model;
+pub mod observe;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod throttle;
 mod verbs;
 mod wait;
-pub mod watch;
 
 pub use admission::{Admission, AdmissionError, AdmissionPermit, Admit};
 pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};
@@ -73,7 +73,7 @@ pub use keyed_debounce::{
 };
 pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder};
-pub use limits::{Charge, Limits, LimitsError, Ticket};
+pub use multi::{Charge, Limits, LimitsError, Ticket};
 pub use outcome::CallOutcome;
 pub use pace::PaceError;
 pub use pacer::{

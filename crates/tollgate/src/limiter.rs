@@ -12,14 +12,14 @@ pub use builder::LimiterBuilder;
 use crate::{
     Algorithm, Clock, Decision, Inherit, Quota, QuotaError, Tick,
     clock::Early,
+    observe::{Collector, Event, Instruments, Samples, Verb, WeakCollector},
     reservation::ledger::Ledger,
-    sync::{Arc, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock},
+    sync::{Arc, AtomicU64, Flags, Mutex, MutexGuard, Ordering::Relaxed, lock},
     verbs::StateRef,
     wait::{
-        alarm::Alarm,
-        line::{Line, LineRules},
+        limiter_queue::{LimiterQueue, QueueRules},
+        queue_timer::QueueTimer,
     },
-    watch::{Collector, Event, Samples, Verb, Watch, WeakCollector},
 };
 use cell::Cell;
 use std::fmt;
@@ -71,11 +71,11 @@ pub(crate) struct Shared {
     /// The clock's early reading, if it has one.
     pub(crate) early: Early,
     /// Which path a decision takes: see the constants.
-    mode: AtomicU8,
+    mode: Flags,
     algorithm: Algorithm,
     name: Box<str>,
-    watch: Option<Box<Watch>>,
-    line_rules: LineRules,
+    instruments: Option<Box<Instruments>>,
+    queue_rules: QueueRules,
     /// Lock order: book, then cell.
     book: Mutex<Book>,
     /// Units given back so far, and how often all claims were forgotten or rescaled: what a lease
@@ -85,9 +85,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// ORDERING: Relaxed, here and in `claim_base`. The book's lock orders whoever gives back; a
+    /// ORDERING: Relaxed, here and in `claim_base`. The book's lock orders refunds; a
     /// lease reads them without it before its take, and an old value only makes its claim smaller.
-    pub(crate) fn note_refund(&self, units: u64) {
+    pub(crate) fn count_refund(&self, units: u64) {
         self.refunded.fetch_add(units, Relaxed);
     }
 
@@ -97,40 +97,42 @@ impl Shared {
     }
 }
 
-/// What changes rarely.
+/// The quota, open reservations and the queue: they change rarely.
 pub(crate) struct Book {
     quota: Quota,
     pub(crate) ledger: Ledger,
-    /// Those who wait, once somebody has.
-    pub(crate) line: Option<Box<Line>>,
-    /// Who looks after the next due time of those who wait.
-    alarm: Alarm,
+    /// The queue of waiting callers; none before the first wait.
+    pub(crate) queue: Option<Box<LimiterQueue>>,
+    /// The timer for the next due time of the queue.
+    timer: QueueTimer,
 }
 
 impl Book {
     /// Makes all open reservations and leases final.
     fn forget_claims(&mut self, shared: &Shared) {
         self.ledger.clear();
-        self.line.iter_mut().for_each(|line| line.forget_claims());
-        // ORDERING: Relaxed, see `Shared::note_refund`.
+        self.queue.iter_mut().for_each(|queue| queue.forget_claims());
+        // ORDERING: Relaxed, see `Shared::count_refund`.
         shared.changes.fetch_add(1, Relaxed);
     }
 }
 
-/// Ask the precise clock first: the last decision could not be made from the early reading.
+/// Read the precise clock first: the last decision could not be made from the early reading.
 const EXACT: u8 = 1;
 /// Admit everything.
 const BYPASS: u8 = 2;
 /// There is no limit.
 const UNLIMITED: u8 = 4;
-/// Somebody watches.
-const WATCHED: u8 = 8;
+/// Decisions are counted.
+const INSTRUMENTED: u8 = 8;
 /// Somebody waits for a window, and may not be overtaken.
 const WAITED: u8 = 16;
 /// Somebody waits, with a booking: nobody can overtake.
 const QUEUED: u8 = 32;
-/// The modes in which more is to do than to decide.
-const SPECIAL: u8 = BYPASS | UNLIMITED | WATCHED | WAITED;
+/// An observer receives whole decisions.
+const OBSERVED: u8 = 64;
+/// The modes in which more is to do than to decide and to count.
+const SPECIAL: u8 = BYPASS | UNLIMITED | WAITED | OBSERVED;
 
 /// Whether a limiter is out of force: an emergency switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -152,7 +154,7 @@ impl Limiter {
         Self::builder(quota).build()
     }
 
-    /// Starts a limiter with another algorithm, clock or watcher.
+    /// Starts a limiter with another algorithm, clock or observer.
     pub fn builder(quota: Quota) -> LimiterBuilder {
         LimiterBuilder::new(quota)
     }
@@ -227,8 +229,7 @@ impl Limiter {
         if quota.is_unlimited() {
             quota.check()?;
             self.unbook_all(&mut book, now);
-            // ORDERING: Relaxed. The flag is read on its own; a decision under way still counts.
-            mode.fetch_or(UNLIMITED, Relaxed);
+            mode.set(UNLIMITED, true);
             book.forget_claims(&self.shared);
         } else {
             let how = if book.quota.is_unlimited() { Inherit::Reset } else { how };
@@ -239,13 +240,13 @@ impl Limiter {
                 Some((old, new)) => book.ledger.rescale(&old, &new, now, how),
                 None => book.ledger.clear(),
             }
-            // ORDERING: Relaxed, see `Shared::note_refund`.
+            // ORDERING: Relaxed, see `Shared::count_refund`.
             self.shared.changes.fetch_add(1, Relaxed);
-            // ORDERING: Relaxed, as above. The new state is in place already.
-            mode.fetch_and(!UNLIMITED, Relaxed);
+            // The new state is in place already.
+            mode.set(UNLIMITED, false);
         }
         book.quota = quota;
-        // Whoever waits is booked anew.
+        // Waiting callers are booked again.
         self.release(book);
         Ok(())
     }
@@ -255,11 +256,7 @@ impl Limiter {
     /// While bypassed, everything passes, nothing is charged, and every decision says
     /// [`is_bypassed`](Decision::is_bypassed).
     pub fn bypass(&self, bypass: Bypass) {
-        // ORDERING: Relaxed. The flag is read on its own and guards no other data.
-        match bypass {
-            Bypass::On => self.shared.mode.fetch_or(BYPASS, Relaxed),
-            Bypass::Off => self.shared.mode.fetch_and(!BYPASS, Relaxed),
-        };
+        self.shared.mode.set(BYPASS, bypass == Bypass::On);
         // Those who wait pass at once.
         self.release(self.book());
     }
@@ -272,28 +269,26 @@ impl Limiter {
 
     #[inline]
     fn mode(&self) -> u8 {
-        // ORDERING: Relaxed. Each flag stands for itself; seeing one late is a decision that
-        // happened a moment earlier.
-        self.shared.mode.load(Relaxed)
+        self.shared.mode.get()
     }
 
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         lock(&self.shared.book)
     }
 
-    /// Returns where the book lies, for whoever locks several at once.
+    /// Returns where the book lies, for callers that lock several at once.
     pub(crate) fn book_address(&self) -> usize {
         std::ptr::from_ref(&self.shared.book) as usize
     }
 
-    pub(crate) fn watch(&self) -> Option<&Watch> {
-        self.shared.watch.as_deref()
+    pub(crate) fn instruments(&self) -> Option<&Instruments> {
+        self.shared.instruments.as_deref()
     }
 
     /// Tells whether there is more to do than to decide.
     #[inline]
     pub(crate) fn is_special(&self) -> bool {
-        self.mode() & SPECIAL != 0
+        self.mode() & (SPECIAL | INSTRUMENTED) != 0
     }
 
     pub(crate) fn is_unlimited(&self) -> bool {
@@ -324,11 +319,19 @@ impl Limiter {
         samples.level(level.remaining(), level.limit());
     }
 
-    /// Tells the watcher, if there is one.
+    /// Counts what the fast path has decided, if the limiter is counted.
+    #[inline(always)]
+    fn count(&self, decision: &Decision) {
+        if let Some(instruments) = self.instruments() {
+            instruments.count_taken(decision.outcome_of_taken(), decision.cost());
+        }
+    }
+
+    /// Counts and reports a decision, if the limiter does so.
     #[inline]
     pub(crate) fn report(&self, verb: Verb, decision: &Decision) {
-        if let Some(watch) = self.watch() {
-            watch.decided(verb, decision, || Event::of_limiter(self, verb, decision));
+        if let Some(instruments) = self.instruments() {
+            instruments.decided(verb, decision, || Event::of_limiter(self, verb, decision));
         }
     }
 }
@@ -349,12 +352,12 @@ impl Collector for Limiter {
     fn collect(&self, samples: &mut Samples) {
         samples.kind("limiter");
         self.collect_level(samples);
-        samples.queue(self.waiting() as u64, self.shared.line_rules.max_waiting as u64);
+        samples.queue(self.waiting() as u64, self.shared.queue_rules.max_waiting as u64);
         if self.is_bypassed() {
             samples.state("bypassed");
         }
-        if let Some(watch) = self.watch() {
-            watch.collect(samples, self.now());
+        if let Some(instruments) = self.instruments() {
+            instruments.collect(samples, self.now());
         }
     }
 

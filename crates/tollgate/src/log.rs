@@ -34,14 +34,14 @@ pub use writer::{LossyWriter, LossyWriterBuilder};
 
 use crate::{
     DebounceError, Driver, KeyedError, Quota, Throttle,
-    watch::{Collector, Samples, WeakCollector, family},
+    observe::{Collector, Samples, WeakCollector, family},
 };
 use state::State;
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 /// A quota for each callsite of a log, built by [`builder`](Self::builder) and put to use by [`wrap`](Self::wrap).
 ///
-/// # What is counted together
+/// # Lines that share a quota
 ///
 /// A callsite is one place in the source that logs. With [`by`](LogThrottleBuilder::by) each value of a field counts by
 /// itself. A callsite can bring its own quota, as a field of the event: `info!(tollgate.rate = "5/min", "...")`, or
@@ -157,7 +157,7 @@ pub enum LogUnit {
     Bytes,
 }
 
-/// Builds a [`LogThrottle`]. Nothing is judged before [`build`](Self::build).
+/// Builds a [`LogThrottle`]. Nothing is checked before [`build`](Self::build).
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct LogThrottleBuilder {
@@ -196,14 +196,14 @@ impl LogThrottleBuilder {
         self
     }
 
-    /// Sets how many callsites, or values of them, are told apart, by default 10 000. Beyond that the one that has used
+    /// Sets how many callsites, or values of them, have a quota each, by default 10 000. Beyond that the one that has used
     /// the least of its quota starts anew, and lines left out are counted under one common notice.
     pub fn max_keys(mut self, keys: u64) -> Self {
         self.max_keys = keys;
         self
     }
 
-    /// Sets who writes late notices, and by which clock, by default [`Driver::thread`]: a thread while there is a notice to write.
+    /// Sets the driver that writes late notices, and its clock, by default [`Driver::thread`]: a thread while there is a notice to write.
     pub fn driver(mut self, driver: Driver) -> Self {
         self.driver = driver;
         self
@@ -253,29 +253,25 @@ impl Error for LogThrottleError {
 
 impl Collector for LogThrottleHandle {
     fn collect(&self, samples: &mut Samples) {
-        StateCollector(Arc::clone(&self.shared.state)).collect(samples);
+        self.shared.state.collect(samples);
     }
 
     fn weak(&self) -> WeakCollector {
-        // Not by a handle: dropping one flushes.
-        let state = Arc::downgrade(&self.shared.state);
-        WeakCollector::new(move || Some(Box::new(StateCollector(state.upgrade()?))))
+        self.shared.state.weak()
     }
 }
 
-/// Reads the counts.
-struct StateCollector(Arc<State>);
-
-impl Collector for StateCollector {
+/// The registry reads the state and not a handle: dropping a handle flushes.
+impl Collector for Arc<State> {
     fn collect(&self, samples: &mut Samples) {
-        let counts = self.0.counts();
+        let counts = self.counts();
         samples.kind("log_throttle");
         samples.count_by(&family::LOG_LINES, "passed", counts.passed);
         samples.count_by(&family::LOG_LINES, "left_out", counts.left_out);
     }
 
     fn weak(&self) -> WeakCollector {
-        let state = Arc::downgrade(&self.0);
-        WeakCollector::new(move || Some(Box::new(Self(state.upgrade()?))))
+        let state = Arc::downgrade(self);
+        WeakCollector::new(move || Some(Box::new(state.upgrade()?)))
     }
 }

@@ -14,16 +14,16 @@ use std::{fmt, time::Duration};
 /// How often a job may leave its machine.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    kind: Kind,
-    /// Asking earlier is of no use.
+    kind: PaceKind,
+    /// No job leaves earlier.
     not_before: Tick,
-    /// The permit of the next one. It is booked, so that others who come later and wait in the
-    /// limiter's queue do not always come first. Windows cannot be booked, and are asked again.
+    /// The permit of the next one. It is booked, so that callers that come later and wait in the
+    /// limiter's queue do not always come first. A window cannot be booked: the pace tries again.
     booked: Booked,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum PaceKind {
     Free,
     /// At most one job for each interval, from start to start.
     Every(Duration),
@@ -31,16 +31,16 @@ enum Kind {
     Limited(Limiter),
 }
 
-/// After that time a limiter that said "never" is asked again: its quota may have changed.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// How long to wait after a decision of "never": the quota of the limiter may change.
+const RETRY_AFTER_NEVER: Duration = Duration::from_secs(1);
 
-/// The latest tick at which something is due: nothing ever is at [`Tick::MAX`], and what waits for
-/// its pace must not be taken for what is never to run.
+/// The latest tick at which a job is due: at [`Tick::MAX`] none is, and a job that waits for
+/// its pace must still run.
 const LAST: Tick = Tick::from_nanos(u64::MAX - 1);
 
 impl Pace {
     pub(crate) const FREE: Self =
-        Self { kind: Kind::Free, not_before: Tick::ZERO, booked: Booked::NONE };
+        Self { kind: PaceKind::Free, not_before: Tick::ZERO, booked: Booked::NONE };
 
     /// Checks what the builder of an action was given, and makes a pace of it.
     pub(crate) fn new(
@@ -48,11 +48,11 @@ impl Pace {
         limiter: Option<Limiter>,
     ) -> Result<Self, PaceError> {
         let kind = match (interval, limiter) {
-            (None, None) => Kind::Free,
+            (None, None) => PaceKind::Free,
             (Some(Duration::ZERO), None) => return Err(PaceError::IntervalZero),
-            (Some(interval), None) => Kind::Every(interval),
+            (Some(interval), None) => PaceKind::Every(interval),
             (None, Some(limiter)) if limiter.peek().is_never() => return Err(PaceError::Never),
-            (None, Some(limiter)) => Kind::Limited(limiter),
+            (None, Some(limiter)) => PaceKind::Limited(limiter),
             (Some(interval), Some(_)) => return Err(PaceError::Both { interval }),
         };
         Ok(Self { kind, ..Self::FREE })
@@ -60,10 +60,10 @@ impl Pace {
 
     /// Tells whether everything may leave at once.
     pub(crate) const fn is_free(&self) -> bool {
-        matches!(self.kind, Kind::Free)
+        matches!(self.kind, PaceKind::Free)
     }
 
-    /// Returns when to ask for the next one.
+    /// Returns when the next job may leave, at the earliest.
     pub(crate) const fn due(&self) -> Tick {
         self.not_before
     }
@@ -74,16 +74,16 @@ impl Pace {
             return false;
         }
         match &self.kind {
-            Kind::Free => true,
-            Kind::Every(interval) => {
+            PaceKind::Free => true,
+            PaceKind::Every(interval) => {
                 self.not_before = now.saturating_add(*interval).min(LAST);
                 true
             }
-            Kind::Limited(limiter) => {
-                let asked = self.booked.take().map_or_else(|| limiter.reserve(1), Ok);
+            PaceKind::Limited(limiter) => {
+                let reserved = self.booked.take().map_or_else(|| limiter.reserve(1), Ok);
                 // The limiter may follow another clock, so only the distance carries over.
                 let at = limiter.now();
-                let wait = match asked {
+                let wait = match reserved {
                     Ok(booked) if booked.act_at() <= at => {
                         booked.keep();
                         return true;
@@ -93,7 +93,7 @@ impl Pace {
                         self.booked = Booked::new(booked);
                         wait
                     }
-                    Err(refused) => refused.decision().retry_after(at).unwrap_or(ASK_AGAIN),
+                    Err(refused) => refused.decision().retry_after(at).unwrap_or(RETRY_AFTER_NEVER),
                 };
                 // A nanosecond at least, so that `due` is never in the past after a refusal.
                 let wait = wait.max(Duration::from_nanos(1));

@@ -1,19 +1,19 @@
 //! The leaky bucket as a queue: even output.
 //!
 //! A limiter says yes or no, and lets bursts pass. A [`Pacer`] gives every caller a *slot*, a time
-//! of its own, and no two slots are closer than an interval. Whoever comes too early waits; when
+//! of its own, and no two slots are closer than an interval. A caller that comes too early waits; when
 //! too many wait, the next is refused. So the output never exceeds the rate, not even for a moment,
-//! and nobody waits longer than a full queue takes.
+//! and no caller waits longer than a full queue takes.
 //!
-//! The plan of slots is exact (`plan.rs`), who has which slot is a pure machine (`machine.rs`), and
+//! The times of slots are exact (`schedule.rs`), a pure machine knows the holder of each slot (`machine.rs`), and
 //! an engine of [`wait`](crate::Driver) gives it its time.
 
 mod builder;
 mod error;
-mod holes;
+mod free_slots;
 mod job;
 mod machine;
-mod plan;
+mod schedule;
 mod slot;
 #[cfg(test)]
 mod tests;
@@ -27,25 +27,25 @@ pub use waiting::PacerWait;
 
 use crate::{
     Clock, Quota, StopAndWait,
+    observe::{Collector, Samples, WeakCollector, family},
     wait::{Engine, Machine},
-    watch::{Collector, Samples, WeakCollector, family},
 };
-use error::Why;
+use error::OverflowKind;
 use job::Work;
-use machine::Pace;
+use machine::PacerMachine;
 use std::{fmt, time::Duration};
 
 /// Spreads work evenly: one slot each interval, a bounded queue, a known longest delay.
 ///
-/// Three styles share one plan of slots and one queue:
+/// Three styles share one schedule of slots and one queue:
 ///
 /// | I want to | use |
 /// |---|---|
-/// | know when it is my turn | [`slot`](Self::slot) |
-/// | wait for my turn | [`wait`](Self::wait), awaited in a task (feature `tokio`) or [`block`](PacerWait::block)ed on |
-/// | have something run at its turn | [`run`](Self::run), or `run_async` (feature `tokio`) |
+/// | know when my slot is | [`slot`](Self::slot) |
+/// | wait for my slot | [`wait`](Self::wait), awaited in a task (feature `tokio`) or [`block`](PacerWait::block)ed on |
+/// | run a job at its slot | [`run`](Self::run), or `run_async` (feature `tokio`) |
 ///
-/// # The plan
+/// # The schedule
 ///
 /// - After idle time the first slot is now. Each further one lies one interval after the last:
 ///   slot `k` of a busy time lies exactly `k` x period / count after its beginning, rounded up to a
@@ -57,26 +57,26 @@ use std::{fmt, time::Duration};
 /// - A cost of `n` takes `n` slots: its own, and the `n - 1` after it stay empty.
 /// - A slot that was given out never moves. One that is given back is the next free one again if
 ///   it was the last; else it goes to the next caller who asks for the same cost, if it is still
-///   ahead then, and stays empty if nobody does. So slots come in the order of their times, and
-///   after somebody has left, a later caller may be served before an earlier one.
+///   ahead then, and stays empty if there is none. So slots come in the order of their times, and
+///   after a caller has left, a later one may be served before an earlier one.
 ///
 /// # What runs, and when
 ///
 /// Jobs never start before their slots. Timers are late now and then, and a job that takes longer
 /// than the interval delays those after it; [`Late`] says what becomes of these. Jobs run one by
 /// one: closures on the worker of the [`Driver`](crate::Driver), futures as tasks of their own, so
-/// only a closure can delay the next job. Whoever was told a slot, or waits for one, is not delayed
-/// by jobs.
+/// only a closure can delay the next job. Jobs do not delay callers that have a slot or wait for
+/// one.
 ///
 /// # How even the output is
 ///
-/// The plan is even to 1 ns. What runs is as even as the timers. Those of tokio tick in
+/// The schedule is even to 1 ns. What runs is as even as the timers. Those of tokio tick in
 /// milliseconds, so jobs start 1 to 2 ms late, and above 1000/s those of several slots start
 /// together. A thread is woken by the system some 0.1 ms late, so above 10 000/s it serves several
 /// at once too. A machine that stalls makes larger batches. The rate is kept all the same, and
 /// nothing starts early. `cargo run --release -p tollgate-bench -- pacer` measures it.
 ///
-/// There is no thread and no task while no job is queued. (A drain has one, as long as somebody
+/// There is no thread and no task while no job is queued. (A drain has one, as long as a caller
 /// waits.)
 ///
 /// Clones are handles of the same pacer. What happens when the last one is dropped is said by
@@ -127,16 +127,16 @@ use std::{fmt, time::Duration};
 /// ```
 #[derive(Clone)]
 pub struct Pacer {
-    engine: Engine<Pace<Work>>,
+    engine: Engine<PacerMachine<Work>>,
 }
 
-/// What becomes of jobs that could not start at their slots.
+/// When jobs run that could not start at their slots.
 ///
-/// It concerns jobs only. Slots that were told, and waits, keep to the plan.
+/// It concerns jobs only. Slots of callers, and waits, keep to the schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Late {
-    /// The plan stays, the default. A late job starts at once, and so do those behind it that are
+    /// The schedule stays, the default. A late job starts at once, and so do those behind it that are
     /// due too, until they have caught up. No rate is lost; for that moment the output is faster.
     #[default]
     KeepPace,
@@ -144,13 +144,13 @@ pub enum Late {
     /// later. The output of jobs is never faster than the rate; what was late stays late until the
     /// queue has been empty, and jobs may wait longer than [`Pacer::max_delay`].
     ///
-    /// Every timer is a little late, and each time that much of the rate is lost. By a tokio driver
+    /// Every timer is a little late, and each time that much of the rate is lost. With a tokio driver
     /// it is 1 to 2 ms a job, half of the rate at 1000/s: choose it for intervals that are long
     /// beside that.
     KeepGap,
 }
 
-/// What becomes of the queue at a stop.
+/// Whether a stop serves the queue or drops it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Queued {
@@ -185,41 +185,40 @@ impl Pacer {
     ///
     /// [`Overflow`] if the queue is full, the pacer is stopped, or the cost can never fit.
     pub fn slot_n(&self, cost: u64) -> Result<Slot, Overflow> {
-        let told = self.engine.event(|pace, now| pace.tell(now, cost));
-        let at = told.unwrap_or_else(|| Err(self.refusal(cost, Why::Stopped)))?;
+        let reserved = self.engine.event(|machine, now| machine.reserve(now, cost));
+        let at = reserved.unwrap_or_else(|| Err(self.refusal(cost, OverflowKind::Stopped)))?;
         Ok(Slot { engine: self.engine.downgrade(), at, cost })
     }
 
-    fn refusal(&self, cost: u64, why: Why) -> Overflow {
-        let (capacity, queued) = self.engine.look(|pace, now| (pace.capacity, pace.queued(now)));
-        Overflow { capacity, queued, cost, why }
+    fn refusal(&self, cost: u64, kind: OverflowKind) -> Overflow {
+        self.engine.look(|machine, now| machine.overflow(now, cost, kind))
     }
 
     /// Returns how much is queued: slots that are to come, and jobs that have not started.
     #[must_use]
     pub fn queued(&self) -> u64 {
-        self.engine.look(Pace::queued)
+        self.engine.look(PacerMachine::queued)
     }
 
     /// Returns how much may be queued.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        self.engine.look(|pace, _| pace.capacity)
+        self.engine.look(|machine, _| machine.capacity)
     }
 
-    /// Returns the longest delay of whoever is let in: capacity / rate, rounded up.
+    /// Returns the longest delay of an admitted call: capacity / rate, rounded up.
     #[must_use]
     pub fn max_delay(&self) -> Duration {
-        self.engine.look(|pace, _| pace.max_delay())
+        self.engine.look(|machine, _| machine.max_delay())
     }
 
     /// Returns the quota whose rate is in force.
     #[must_use]
     pub fn rate(&self) -> Quota {
-        self.engine.look(|pace, _| pace.quota)
+        self.engine.look(|machine, _| machine.schedule.quota)
     }
 
-    /// Returns the clock that the slots are told by.
+    /// Returns the clock of the slots.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         self.engine.driver().clock()
@@ -235,17 +234,17 @@ impl Pacer {
     /// As [`PacerBuilder::start`], and if the pacer is stopped.
     pub fn set_rate(&self, quota: Quota) -> Result<(), PacerError> {
         builder::check(&quota, self.capacity())?;
-        let set = self.engine.event(|pace, now| pace.set_rate(now, quota));
+        let set = self.engine.event(|machine, now| machine.set_rate(now, quota));
         set.ok_or(PacerError::Stopped)
     }
 
-    /// Stops it: nobody is let in any more, and the queue is drained or dropped.
+    /// Stops it: no call is admitted any more, and the queue is drained or dropped.
     ///
     /// After `stop(Queued::Drop)` has returned no job starts. One that runs goes on. To drop what
     /// still drains, stop it again.
     ///
-    /// A drain needs the driver. A tokio runtime that has shut down serves nothing, so there the
-    /// queue is dropped whatever is asked for. While a runtime is there but nobody drives it, a
+    /// A drain needs the driver. A tokio runtime that has shut down serves nothing, so there a
+    /// stop always drops the queue. While a runtime exists but is not driven, a
     /// drain does not end; `stop(Queued::Drop)` ends it, except for futures that have started. By a
     /// manual driver a drain ends when the hand gets there.
     pub fn stop(&self, queued: Queued) {
@@ -257,8 +256,8 @@ impl Pacer {
 
     /// Stops it, and waits at most for `within` until no job runs, and none is left to run.
     ///
-    /// A drain also waits until the last slot that somebody waits for has come. It waits for
-    /// futures that were run, too. A job that waits for its own end is told so at once.
+    /// A drain also waits until the last slot that a caller waits for has come, and for futures
+    /// that were run. A job that waits for its own end gets an error at once.
     pub fn stop_and_wait(&self, queued: Queued, within: Duration) -> StopAndWait {
         self.stop(queued);
         self.engine.ended(within)
@@ -279,8 +278,9 @@ impl Pacer {
 
 impl fmt::Debug for Pacer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (rate, capacity, queued, due) =
-            self.engine.look(|pace, now| (pace.quota, pace.capacity, pace.queued(now), pace.due()));
+        let (rate, capacity, queued, due) = self.engine.look(|machine, now| {
+            (machine.schedule.quota, machine.capacity, machine.queued(now), machine.due())
+        });
         f.debug_struct("Pacer")
             .field("rate", &format_args!("{rate}"))
             .field("capacity", &capacity)
@@ -292,8 +292,14 @@ impl fmt::Debug for Pacer {
 
 impl Collector for Pacer {
     fn collect(&self, samples: &mut Samples) {
-        let look = |pace: &Pace<Work>, now| {
-            (pace.quota, pace.queued(now), pace.capacity, pace.refused, pace.waits.clone())
+        let look = |machine: &PacerMachine<Work>, now| {
+            (
+                machine.schedule.quota,
+                machine.queued(now),
+                machine.capacity,
+                machine.refused,
+                machine.waits.clone(),
+            )
         };
         let (quota, queued, capacity, refused, waits) = self.engine.look(look);
         samples.kind("pacer");
@@ -301,10 +307,7 @@ impl Collector for Pacer {
         samples.queue(queued, capacity);
         samples.calls(waits.count(), refused);
         samples.waits(&family::WAITS, waits);
-        samples.count(&family::PANICS, self.panics());
-        if self.is_stopped() {
-            samples.state("stopped");
-        }
+        samples.panics(&self.engine);
     }
 
     fn weak(&self) -> WeakCollector {

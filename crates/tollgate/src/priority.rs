@@ -17,7 +17,7 @@ use std::fmt;
 /// assert_eq!(Priority::new(8), None);
 /// assert_eq!(Priority::default().urgency(), 3);
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "Criticality")]
 pub struct Priority(u8);
 
@@ -61,12 +61,6 @@ impl Priority {
 impl Default for Priority {
     fn default() -> Self {
         Self::NORMAL
-    }
-}
-
-impl fmt::Debug for Priority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Priority({})", self.0)
     }
 }
 

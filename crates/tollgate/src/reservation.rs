@@ -24,7 +24,7 @@ use std::{fmt, time::Duration};
 /// | [`cancel`](Self::cancel) | given back, as far as time has not refilled them already |
 /// | [`settle`](Self::settle) | corrected to the actual cost, into debt if that is more |
 ///
-/// A cancel never gives back what somebody else took, and two takes of one instant give back both,
+/// A cancel never gives back what another caller took, and two takes of one instant give back both,
 /// in either order (`tests/limiting/refund.rs`). Later reservations that were handed out already do not
 /// move up.
 ///
@@ -77,8 +77,8 @@ pub enum Refused {
         /// The most that may wait.
         max_waiting: u64,
     },
-    /// The deadline has come: whoever waited was told a shorter wait when it began, but meanwhile
-    /// the quota was lowered, or others were let ahead.
+    /// The deadline has come: the expected wait was shorter when it began, but meanwhile the quota was
+    /// lowered, or other callers were admitted first.
     Late(Decision),
     /// A task can wait only in a tokio runtime with timers, which wakes it.
     NoRuntime(Decision),
@@ -225,7 +225,7 @@ pub(crate) fn proportion(units: u64, (permits, cost): (u64, u64)) -> u64 {
     }
 }
 
-/// Who decided, and takes back: a [`StateRef`] that lives as long as its reservation.
+/// The limiter or key that decided, and takes back: a [`StateRef`] that lives as long as its reservation.
 #[derive(Clone)]
 pub(crate) enum Owner {
     Limiter(Limiter),
@@ -303,14 +303,14 @@ impl Reservation {
     /// Corrects the cost to `actual`: gives back the difference, or books it into debt. Returns
     /// the level afterwards.
     ///
-    /// What was used is used, so nothing is refused here: of a difference that is more than the
+    /// The caller has used the permits already, so nothing is refused here: of a difference that is more than the
     /// state can hold ([`Limiter::force`] says how much that is), as much is booked as fits, and
     /// nothing is left. [`Decision::cost`] is what was charged in all: `actual`, or less in that
     /// case.
     ///
     /// # Examples
     ///
-    /// A budget that does not come back is used up by whoever uses more:
+    /// A settlement above a budget that never refills uses it up:
     ///
     /// ```
     /// use tollgate::{Limiter, Quota};
@@ -333,34 +333,22 @@ impl Reservation {
 
     /// [`settle_at`](Self::settle_at), with what was charged and given back.
     pub(crate) fn settled_at(mut self, now: Tick, actual: u64) -> (Decision, Settled) {
-        let booked = |more: &Decision| match more.is_allowed() {
-            true => Settled { charged: more.cost(), returned: 0 },
-            false => Settled::default(),
-        };
-        let (id, state) = (self.id.take(), self.owner.state_ref());
-        let Some(id) = id else {
-            // Nothing was reserved, but something was used.
-            let is_charged = self.cost == 0 && self.decision.reason() == Reason::Quota;
-            return match actual {
-                1.. if is_charged => {
-                    let more = state.force_up_to(now, actual);
-                    (more, booked(&more))
-                }
-                _ => (self.decision.forced(actual), Settled::default()),
-            };
-        };
-        if actual > self.cost {
-            self.owner.forget(id);
-            let more = state.force_up_to(now, actual - self.cost);
+        let (id, cost, state) = (self.id.take(), self.cost, self.owner.state_ref());
+        // A reservation of nothing has no entry, but the caller may have used something.
+        let is_limited = id.is_some() || cost == 0 && self.decision.reason() == Reason::Quota;
+        if actual > cost && is_limited {
+            id.into_iter().for_each(|id| self.owner.forget(id));
+            let more = state.force_up_to(now, actual - cost);
             // A key that finds no place any more in a full table is the only one that is refused.
-            return match more.is_allowed() {
-                true => (more.forced(self.cost.saturating_add(more.cost())), booked(&more)),
-                false => (more, Settled::default()),
-            };
+            if more.is_denied() {
+                return (more, Settled::default());
+            }
+            let charged = more.cost();
+            return (more.forced(cost.saturating_add(charged)), Settled { charged, returned: 0 });
         }
-        let returned = state.give_back(now, id, (self.cost - actual, self.cost));
-        let level = state.level(now).forced(actual);
-        (level, Settled { charged: 0, returned })
+        let Some(id) = id else { return (self.decision.forced(actual), Settled::default()) };
+        let returned = state.give_back(now, id, (cost - actual, cost));
+        (state.level(now).forced(actual), Settled { charged: 0, returned })
     }
 }
 

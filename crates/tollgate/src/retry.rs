@@ -1,4 +1,4 @@
-//! Retries: repeat a call that failed, after a pause, and not more often than everybody can afford.
+//! Retries: repeat a call that failed, after a pause, and no more often than a budget allows.
 //!
 //! `policy.rs` decides whether and when an attempt is repeated, `backoff.rs` says how long to pause,
 //! and `budget.rs` how many retries all calls together may make. None of them sleeps.
@@ -14,7 +14,11 @@ pub use policy::{Attempts, RetryCounts, RetryPolicy, RetryPolicyBuilder, RetryPo
 use crate::wait;
 use std::time::Duration;
 #[cfg(feature = "tokio")]
-use std::{future::poll_fn, pin::pin, task::Poll};
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    task::Poll,
+};
 
 /// Whether a call that failed with an error is made again.
 ///
@@ -138,9 +142,10 @@ where
         let Some(due) = policy.next_attempt(&mut attempts, now, should_retry(&error)) else {
             return Err(error);
         };
-        // The timer is set before the budget is asked: a call that cannot pause takes nothing.
-        let mut pause = pin!(wait::SleepUntil::new(clock, due));
-        let started = poll_fn(|context| Poll::Ready(pause.as_mut().poll(context))).await;
+        // The timer is set before the budget is charged: a call that cannot pause takes nothing.
+        let mut sleeper = pin!(wait::Sleeper::ANY);
+        let mut pause = poll_fn(|context| sleeper.as_mut().poll_until(clock, due, context));
+        let started = poll_fn(|context| Poll::Ready(Pin::new(&mut pause).poll(context))).await;
         if started == Poll::Ready(Err(crate::NoRuntime)) || !policy.withdraw() {
             return Err(error);
         }

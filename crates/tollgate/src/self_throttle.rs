@@ -40,9 +40,9 @@ pub use builder::{SelfThrottleBuilder, SelfThrottleError};
 use crate::{
     CallOutcome, Clock, Priority, Tick,
     breaker::window::{CallWindow, Mark, Totals},
+    observe::{Collector, Samples, WeakCollector, family},
     sync::{Arc, AtomicU64, Ordering::Relaxed},
     wait::fraction,
-    watch::{Collector, Samples, WeakCollector, family},
 };
 use std::{fmt, time::Duration};
 
@@ -82,8 +82,7 @@ pub struct SelfThrottle {
 
 struct Shared {
     rules: Rules,
-    windows: [CallWindow; Priority::LEVELS],
-    accepting: [Accepting; Priority::LEVELS],
+    levels: [LevelCalls; Priority::LEVELS],
     clock: Clock,
     seed: u64,
     /// How many random numbers were drawn.
@@ -101,21 +100,26 @@ struct Rules {
     window: Duration,
 }
 
-/// Since when a server has accepted every call of a priority.
-#[derive(Debug, Default)]
-struct Accepting {
-    /// When it last refused one.
-    since_ns: AtomicU64,
+/// The calls of one priority.
+struct LevelCalls {
+    window: CallWindow,
+    /// When the server last refused one.
+    refused_ns: AtomicU64,
     /// How many it has accepted since then; not counted further than needed.
     accepts: AtomicU64,
+}
+
+impl LevelCalls {
+    fn add(&self, now: Tick, is_accepted: bool) {
+        self.window.add(now, Mark { failed: !is_accepted, slow: false });
+    }
 }
 
 impl Rules {
     /// How many accepted calls in a row show that a server is not overloaded.
     fn enough(&self, level: usize) -> u64 {
-        let k = self.k.get(level).copied().unwrap_or(f64::MAX);
         // OVERFLOW: a cast from a float saturates.
-        ((1000_f64.ln() / k.ln()).ceil() as u64).max(self.min_calls)
+        ((1000_f64.ln() / self.k[level].ln()).ceil() as u64).max(self.min_calls)
     }
 
     /// Returns what is left of the probability when the server has accepted every call for so long.
@@ -130,8 +134,7 @@ impl Rules {
         if requests < self.min_calls {
             return 0.0;
         }
-        let k = self.k.get(level).copied().unwrap_or(f64::MAX);
-        let excess = requests as f64 - k * accepts as f64;
+        let excess = requests as f64 - self.k[level] * accepts as f64;
         (excess / (requests as f64 + 1.0)).clamp(0.0, self.max_refusal)
     }
 }
@@ -164,7 +167,7 @@ impl SelfThrottle {
             // ORDERING: Relaxed. Each call takes a number of its own; which one does not matter.
             let place = shared.drawn.fetch_add(1, Relaxed);
             if fraction(shared.seed, place) < probability {
-                shared.add(now, priority, false);
+                shared.level(priority).add(now, false);
                 // ORDERING: Relaxed. Statistics.
                 shared.refused.fetch_add(1, Relaxed);
                 return Err(Throttled { priority, probability });
@@ -184,16 +187,14 @@ impl SelfThrottle {
     #[must_use]
     pub fn refusal_probability_at(&self, now: Tick, priority: Priority) -> f64 {
         let (shared, level) = (&self.shared, priority.level());
-        let seen = shared.window(priority).map(|window| window.seen(now)).unwrap_or_default();
-        let probability = shared.rules.probability(level, seen);
-        match shared.accepting.get(level) {
-            // ORDERING: Relaxed. Each number stands for itself; a stale one is that of a moment ago.
-            Some(accepting) if accepting.accepts.load(Relaxed) >= shared.rules.enough(level) => {
-                let since = Tick::from_nanos(accepting.since_ns.load(Relaxed));
-                probability * shared.rules.fade(now.since(since))
-            }
-            _ => probability,
+        let calls = shared.level(priority);
+        let probability = shared.rules.probability(level, calls.window.seen(now));
+        // ORDERING: Relaxed. Each number stands for itself; a stale one is that of a moment ago.
+        if calls.accepts.load(Relaxed) < shared.rules.enough(level) {
+            return probability;
         }
+        let refused_at = Tick::from_nanos(calls.refused_ns.load(Relaxed));
+        probability * shared.rules.fade(now.since(refused_at))
     }
 
     /// Returns the settings in one line, for logs and `explain` output.
@@ -212,9 +213,8 @@ impl SelfThrottle {
     #[must_use]
     pub fn summary(&self) -> String {
         let Rules { k, max_refusal, min_calls, .. } = &self.shared.rules;
-        let k = k.get(Priority::NORMAL.level()).copied().unwrap_or_default();
-        let window = self.shared.window(Priority::NORMAL).map(|it| it.summary(*min_calls));
-        let (window, percent) = (window.unwrap_or_default(), max_refusal * 100.0);
+        let (k, percent) = (k[Priority::NORMAL.level()], max_refusal * 100.0);
+        let window = self.shared.level(Priority::NORMAL).window.summary(*min_calls);
         format!(
             "lets {k} calls through for each that the server accepts, {window}; refuses at most \
              {percent:.0} %"
@@ -227,8 +227,8 @@ impl SelfThrottle {
         // ORDERING: Relaxed. Statistics. Read first: a refusal is in its window before it is here.
         let refused = self.shared.refused.load(Relaxed);
         let mut counts = SelfThrottleCounts { refused, ..SelfThrottleCounts::default() };
-        for window in &self.shared.windows {
-            let Totals { calls, failures, .. } = window.all();
+        for level in &self.shared.levels {
+            let Totals { calls, failures, .. } = level.window.all();
             counts.accepted += calls.saturating_sub(failures);
             counts.overloaded += failures;
         }
@@ -244,28 +244,22 @@ impl SelfThrottle {
 }
 
 impl Shared {
-    fn window(&self, priority: Priority) -> Option<&CallWindow> {
-        // INVARIANT: there is a window for each level.
-        self.windows.get(priority.level())
+    fn level(&self, priority: Priority) -> &LevelCalls {
+        // INVARIANT: a level is below `Priority::LEVELS`.
+        &self.levels[priority.level()]
     }
 
-    fn add(&self, now: Tick, priority: Priority, is_accepted: bool) {
-        if let Some(window) = self.window(priority) {
-            window.add(now, Mark { failed: !is_accepted, slow: false });
-        }
-    }
-
-    /// Notes what the server said.
+    /// Counts the answer of the server.
     fn answered(&self, now: Tick, priority: Priority, is_accepted: bool) {
-        self.add(now, priority, is_accepted);
-        let Some(accepting) = self.accepting.get(priority.level()) else { return };
+        let calls = self.level(priority);
+        calls.add(now, is_accepted);
         // ORDERING: Relaxed, as in `refusal_probability_at`. A call that another thread ends just now counts as
         // before or after this one.
         if !is_accepted {
-            accepting.accepts.store(0, Relaxed);
-            accepting.since_ns.fetch_max(now.as_nanos(), Relaxed);
-        } else if accepting.accepts.load(Relaxed) < self.rules.enough(priority.level()) {
-            accepting.accepts.fetch_add(1, Relaxed);
+            calls.accepts.store(0, Relaxed);
+            calls.refused_ns.fetch_max(now.as_nanos(), Relaxed);
+        } else if calls.accepts.load(Relaxed) < self.rules.enough(priority.level()) {
+            calls.accepts.fetch_add(1, Relaxed);
         }
     }
 }

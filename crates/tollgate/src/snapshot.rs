@@ -1,7 +1,7 @@
 //! Files that carry keyed state from one process to the next: snapshots, and the seed they need.
 //!
 //! This module knows bytes, checksums and the file system. It does not know what a state word
-//! means, nor which clock it counts by: whoever fills and reads the tables does.
+//! means, nor which clock it counts by: the code that fills and reads the tables does.
 //!
 //! # A snapshot file
 //!
@@ -15,19 +15,16 @@
 //! ----------  -----------------------------------------------------------------------
 //! head
 //!  8          magic: 89 "TGSNAP" 0a (not text, and changed by a transfer as text)
-//!  4          format version, 1
+//!  4          format version, 2
 //!  4          length of what follows up to the checksum, at most 1 MiB
 //!     8       seed check: SipHash-1-3 of a fixed text under the seed
 //!     8       wall time of the snapshot in ns since the Unix epoch (until the year 2554)
 //!     2 + n   fingerprint scheme, for example "siphash-1-3/64 canonical-1"
-//!     2       number of classes
-//!     2 + n   of each class: algorithm name
-//!     2 + n   of each class: quota text
 //!  8          checksum
 //! blocks, any number
 //!  4          length of the records up to the checksum, 1 to 65,536
 //!     8       of each record: fingerprint, not 0
-//!     2       of each record: class, below the number of classes
+//!     2       of each record: kind, which says what the words mean
 //!     2       of each record: number of words, at most 4,096
 //!     8 x n   of each record: words
 //!  8          checksum
@@ -39,7 +36,7 @@
 //!
 //! `2 + n` is a text: its length in bytes, then UTF-8. A record lies wholly in one block (the
 //! longest takes 32,780 bytes). Nothing follows the trailer. Other versions keep the frame of the
-//! head (magic, version, length, checksum), so that a newer file is told from a damaged one.
+//! head (magic, version, length, checksum), so that a newer file differs from a damaged one.
 //!
 //! The seed check gives the seed away no more than the fingerprints beside it do: it is one more
 //! output of the same keyed hash, 64 bits of a secret of 128. No text and no slice has it as its
@@ -63,7 +60,7 @@ mod writer;
 mod tests;
 
 pub use error::SnapshotError;
-pub(crate) use head::{Class, Head};
+pub(crate) use head::Head;
 pub(crate) use reader::Reader;
 pub(crate) use seed::SeedFile;
 pub(crate) use writer::Writer;
@@ -74,13 +71,13 @@ use std::{hash::Hasher, io::Cursor, path::Path};
 /// The first bytes of every snapshot.
 const MAGIC: [u8; 8] = *b"\x89TGSNAP\n";
 
-/// The version that is written, and the newest one that is read.
-const VERSION: u32 = 1;
+/// The version that is written, and the only one that is read.
+const VERSION: u32 = 2;
 
 /// Bytes of the head before its variable part: magic, version, length.
 const FRAME: usize = 16;
 
-/// The longest variable part of a head, in bytes: some ten thousand classes.
+/// The longest variable part of a head, in bytes.
 const HEAD_MAX: usize = 1 << 20;
 
 /// The longest block, in bytes: the reader's buffer, and the work lost to one damaged byte.
@@ -117,7 +114,6 @@ pub fn count_snapshot_records(bytes: &[u8]) -> Result<u64, SnapshotError> {
     let (mut words, mut count) = (Vec::new(), 0);
     while let Some(record) = reader.next_record(&mut words).expect("the file was verified") {
         assert!(record.fingerprint != 0 && words.len() <= WORDS_MAX);
-        assert!(usize::from(record.class) < reader.head().classes.len());
         count += 1;
     }
     assert_eq!(count, reader.records());

@@ -1,13 +1,13 @@
-//! Doing something only some of the times it is asked for: for log lines.
+//! Running some of many calls: for log lines.
 //!
 //! The idea is that of Go's `rate.Sometimes`, and so are the rules. A call runs if it is the very
 //! first one, or if one of the rules that were given says so: the first n calls, every n-th call,
 //! or the first call after an interval since the last run. Beside Go:
 //!
-//! 1. The closure runs without a lock. So it may ask again, and a slow one holds nobody up; in
+//! 1. The closure runs without a lock. So it may call `run` again, and a slow one blocks no other caller; in
 //!    exchange two threads may run it at once, for two different calls.
 //! 2. The interval begins when a run begins, not when it has ended.
-//! 3. The closure is told how many calls were left out since the last run.
+//! 3. The closure receives how many calls were left out since the last run.
 //!
 //! State: the calls so far, the place in the row of n, the last run, the calls left out. Every
 //! count stays where it is at its end, after centuries; the row of n starts over at n.
@@ -21,7 +21,7 @@ use std::{
 /// The clock of those that have none of their own, which may be in a `static`.
 static MONOTONIC: LazyLock<Clock> = LazyLock::new(Clock::monotonic);
 
-/// Runs a closure some of the times it is asked to: the first n, every n-th, once an interval.
+/// Runs a closure for some of many calls: the first n, every n-th, once an interval.
 ///
 /// The rules add up: a call runs if any of them says so. The first call always runs. A number or an
 /// interval of zero is no rule.
@@ -53,7 +53,7 @@ pub struct Sometimes {
     rules: Rules,
     /// Its own clock, if it has one.
     clock: Option<Clock>,
-    turns: Mutex<Turns>,
+    calls: Mutex<CallState>,
 }
 
 /// When to run; zero is never.
@@ -66,7 +66,7 @@ struct Rules {
 
 /// The pure machine: calls and the time in, yes or no out.
 #[derive(Clone, Copy, Debug)]
-struct Turns {
+struct CallState {
     calls: u64,
     /// The place of the next call in its row of `every`.
     place: u64,
@@ -74,7 +74,7 @@ struct Turns {
     left_out: u64,
 }
 
-impl Turns {
+impl CallState {
     const NEW: Self = Self { calls: 0, place: 0, last_run: Tick::ZERO, left_out: 0 };
 
     /// Returns how many calls were left out since the last run, if this one runs.
@@ -97,7 +97,7 @@ impl Turns {
 impl Sometimes {
     const fn of(first: u64, every: u64, interval: Duration) -> Self {
         let rules = Rules { first, every, interval };
-        Self { rules, clock: None, turns: Mutex::new(Turns::NEW) }
+        Self { rules, clock: None, calls: Mutex::new(CallState::NEW) }
     }
 
     /// Runs the first call only.
@@ -153,7 +153,7 @@ impl Sometimes {
         self
     }
 
-    /// Runs `run` if it is time, and returns what it returns. It is told how many calls were left
+    /// Runs `run` if it is time, and returns its result. It receives how many calls were left
     /// out since the last run.
     pub fn run<R>(&self, run: impl FnOnce(u64) -> R) -> Option<R> {
         self.is_time().map(run)
@@ -162,13 +162,13 @@ impl Sometimes {
     /// Counts a call. If it is one to run, returns how many were left out since the last one.
     #[must_use = "a call that is to run counts as run"]
     pub fn is_time(&self) -> Option<u64> {
-        // Without an interval nobody asks for the time.
+        // Without an interval the time does not matter.
         let now = match (&self.clock, self.rules.interval.is_zero()) {
             (_, true) => Tick::ZERO,
             (Some(clock), false) => clock.now(),
             (None, false) => MONOTONIC.now(),
         };
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner).call(&self.rules, now)
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).call(&self.rules, now)
     }
 }
 
@@ -179,27 +179,27 @@ mod tests {
     #[test]
     fn counts_stay_at_their_end() {
         let rules = Rules { first: 3, every: 0, interval: Duration::ZERO };
-        let mut turns = Turns { calls: u64::MAX, left_out: u64::MAX, ..Turns::NEW };
-        assert_eq!(turns.call(&rules, Tick::ZERO), None);
-        assert_eq!((turns.calls, turns.left_out), (u64::MAX, u64::MAX));
+        let mut state = CallState { calls: u64::MAX, left_out: u64::MAX, ..CallState::NEW };
+        assert_eq!(state.call(&rules, Tick::ZERO), None);
+        assert_eq!((state.calls, state.left_out), (u64::MAX, u64::MAX));
     }
 
     #[test]
     fn the_longest_row_starts_over() {
         let rules = Rules { first: 0, every: u64::MAX, interval: Duration::ZERO };
-        let mut turns = Turns { calls: u64::MAX, place: u64::MAX - 1, ..Turns::NEW };
-        assert_eq!(turns.call(&rules, Tick::ZERO), None);
-        assert_eq!(turns.call(&rules, Tick::ZERO), Some(1));
-        assert_eq!((turns.place, turns.left_out), (1, 0));
+        let mut state = CallState { calls: u64::MAX, place: u64::MAX - 1, ..CallState::NEW };
+        assert_eq!(state.call(&rules, Tick::ZERO), None);
+        assert_eq!(state.call(&rules, Tick::ZERO), Some(1));
+        assert_eq!((state.place, state.left_out), (1, 0));
     }
 
     #[test]
     fn time_that_goes_backwards_stands_still() {
         let rules = Rules { first: 0, every: 0, interval: Duration::from_secs(1) };
-        let mut turns = Turns::NEW;
+        let mut state = CallState::NEW;
         // at_secs, runs
         for (at, runs) in [(10, true), (5, false), (10, false), (11, true), (0, false)] {
-            assert_eq!(turns.call(&rules, Tick::from_secs(at)).is_some(), runs, "at {at}");
+            assert_eq!(state.call(&rules, Tick::from_secs(at)).is_some(), runs, "at {at}");
         }
     }
 }

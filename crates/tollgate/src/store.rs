@@ -1,6 +1,6 @@
 //! Where shared state lives: the one interface to it.
 //!
-//! A [`Store`] decides for whoever asks, by *demands*: a policy (name, quota, algorithm), a key and a
+//! A [`Store`] decides over *demands*: a policy (name, quota, algorithm), a key and a
 //! cost. Its fundamental call takes several demands and decides over all of them at once:
 //!
 //! ```
@@ -180,7 +180,7 @@ pub trait Store: Send + Sync {
     /// Corrects a reservation or a lease to what each of its demands actually cost: gives back the
     /// difference as far as time has not, or books it into debt. Costs of zero cancel it.
     ///
-    /// What was used is used: of a debt that is more than a state can hold, as much is booked as
+    /// The caller has used the permits already: of a debt that is more than a state can hold, as much is booked as
     /// fits, and nothing is left.
     ///
     /// Returns false if there is no such reservation (any more): it is settled, or has expired.
@@ -211,8 +211,8 @@ pub trait Store: Send + Sync {
         unsupported(Operation::UpTo)
     }
 
-    /// Takes `permits` of what may be in flight at once, for at most `life`: whoever dies without
-    /// leaving is forgotten then.
+    /// Takes `permits` of those that may be in flight at once, for at most `life`: permits of a caller that dies
+    /// without leaving end then.
     fn enter(
         &self,
         permits: &Permits<'_>,

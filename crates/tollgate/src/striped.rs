@@ -27,7 +27,7 @@
 //! and ever after: a take lowers both by its cost; time adds ri to stripe i unless it is full, so
 //! at most r to the sum, and at most up to b.
 //!
-//! # What is refused although permits are free
+//! # Refusals although permits are free
 //!
 //! | | [`Reach::All`] | [`Reach::Home`], and keys |
 //! |---|---|---|
@@ -36,9 +36,9 @@
 //! | while a costly call fails | what it holds, less than its cost; one at a time | the same |
 //!
 //! A stripe that is full wastes its refill though others have room. So after a burst on few
-//! stripes the sum refills slower than one limiter would, at worst at r / N; whoever is refused
+//! stripes the sum refills slower than one limiter would, at worst at r / N; a call that is refused
 //! under [`Reach::All`] found no stripe full, so under pressure nothing is wasted, as long as every
-//! stripe is asked once in the time in which it fills. A share of the burst of one leaves no such
+//! stripe gets a call in the time in which it fills. A share of the burst of one leaves no such
 //! time: give the quota a burst of at least 2 N.
 //!
 //! # Costs above one
@@ -50,20 +50,20 @@
 //! fills up again, so the refusal was right. A cancel is exact (`reservation/ledger.rs`), so
 //! nothing is lost and nothing is credited twice.
 
+mod across_stripes;
 mod builder;
-mod dry;
+mod next_permit;
 mod share;
-mod spread;
 
 pub use builder::{StripedBuilder, StripedError};
 
 use crate::{
     Algorithm, Clock, Decision, Inherit, Limiter, Quota, Tick,
     keyed::fingerprint::Seed,
+    observe::{Collector, Counts, Event, Health, Instruments, Samples, Verb, WeakCollector},
     sync::{Arc, Mutex, MutexGuard, Padded, lock},
-    watch::{Collector, Counts, Event, Health, Samples, Verb, Watch, WeakCollector},
 };
-use dry::Dry;
+use next_permit::NextPermit;
 use std::{
     cell::Cell,
     fmt,
@@ -131,8 +131,8 @@ struct Shared {
     /// The quota of the whole, and the right to work on several stripes at once. Lock order: this,
     /// then a stripe's own.
     book: Mutex<Quota>,
-    dry: Padded<Dry>,
-    watch: Option<Box<Watch>>,
+    next_permit: Padded<NextPermit>,
+    instruments: Option<Box<Instruments>>,
 }
 
 /// Where a call without a key looks when its thread's stripe refuses.
@@ -278,7 +278,7 @@ impl StripedLimiter {
     pub fn set_quota_at(&self, now: Tick, quota: Quota, how: Inherit) -> Result<(), StripedError> {
         let mut book = self.book();
         let shares = share::split(&quota, self.stripes(), self.algorithm())?;
-        self.shared.dry.0.forget(&book);
+        self.shared.next_permit.0.forget(&book);
         // The first share is the largest: if it can be counted, all can, so an error leaves
         // everything as it was.
         for (stripe, share) in self.shared.stripes.iter().zip(shares) {
@@ -326,10 +326,7 @@ impl StripedLimiter {
     pub fn try_acquire_n(&self, cost: u64) -> Decision {
         let home = self.home();
         let decision = self.shared.stripes[home].try_acquire_n(cost);
-        if decision.is_allowed() || self.shared.reach == Reach::Home {
-            return self.report(Verb::TryAcquire, decision);
-        }
-        self.report(Verb::TryAcquire, self.elsewhere(home, self.now(), cost).taken_apart())
+        self.or_elsewhere(home, decision, || self.now())
     }
 
     /// [`try_acquire_n`](Self::try_acquire_n) as of `now`.
@@ -337,16 +334,22 @@ impl StripedLimiter {
     pub fn try_acquire_at(&self, now: Tick, cost: u64) -> Decision {
         let home = self.home();
         let decision = self.shared.stripes[home].try_acquire_at(now, cost);
-        if decision.is_allowed() || self.shared.reach == Reach::Home {
-            return self.report(Verb::TryAcquire, decision);
+        self.or_elsewhere(home, decision, || now)
+    }
+
+    /// Returns the decision of the home stripe, or that of the others if it refused and they are within reach.
+    #[inline(always)]
+    fn or_elsewhere(&self, home: usize, own: Decision, now: impl FnOnce() -> Tick) -> Decision {
+        if own.is_allowed() || self.shared.reach == Reach::Home {
+            return self.report(Verb::TryAcquire, own);
         }
-        self.report(Verb::TryAcquire, self.elsewhere(home, now, cost).taken_apart())
+        self.report(Verb::TryAcquire, self.elsewhere(home, now(), own.cost()).taken_apart())
     }
 
     /// Takes one permit of the key's stripe if it is free now. Never waits.
     ///
-    /// A key stays on its stripe, so whoever is greedy there bothers only the keys that share it,
-    /// and can spend at most that stripe's share. The price: a key may be refused while other
+    /// A key stays on its stripe, so a greedy key slows only the keys that share it, and can spend
+    /// at most that stripe's share. The price: a key may be refused while other
     /// stripes have permits. [Exempt](StripedBuilder::exempt) keys are not: they look at every
     /// stripe.
     ///
@@ -396,22 +399,22 @@ impl StripedLimiter {
     /// [`counted`](StripedBuilder::counted).
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.shared.watch.as_ref().map(|watch| watch.counts()).unwrap_or_default()
+        self.shared.instruments.as_ref().map(|instruments| instruments.counts()).unwrap_or_default()
     }
 
     /// Tells whether it denies nearly everything: see [`Limiter::health`]. Always
     /// [`Health::Unknown`] unless it is [`counted`](StripedBuilder::counted).
     #[must_use]
     pub fn health(&self) -> Health {
-        let watch = self.shared.watch.as_ref();
-        watch.map_or(Health::Unknown, |watch| watch.health(self.now()))
+        let instruments = self.shared.instruments.as_ref();
+        instruments.map_or(Health::Unknown, |instruments| instruments.health(self.now()))
     }
 
     /// Counts a decision, if the builder said `counted()`.
     #[inline]
     fn report(&self, verb: Verb, decision: Decision) -> Decision {
-        if let Some(watch) = &self.shared.watch {
-            watch.decided(verb, &decision, || Event::new(self.name(), verb, &decision));
+        if let Some(instruments) = &self.shared.instruments {
+            instruments.decided(verb, &decision, || Event::new(self.name(), verb, &decision));
         }
         decision
     }
@@ -442,8 +445,8 @@ impl Collector for StripedLimiter {
         samples.kind("striped_limiter");
         samples.quota(quota);
         samples.level(self.available_at(now), quota.capacity());
-        if let Some(watch) = &self.shared.watch {
-            watch.collect(samples, now);
+        if let Some(instruments) = &self.shared.instruments {
+            instruments.collect(samples, now);
         }
     }
 

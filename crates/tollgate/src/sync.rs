@@ -34,14 +34,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A number that may have a bound.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
-
-impl Default for Count {
-    fn default() -> Self {
-        Self(AtomicU64::new(0))
-    }
-}
 
 impl Count {
     /// Adds one, unless `most` is reached; tells whether it did.
@@ -66,6 +60,31 @@ impl Count {
     #[inline]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Eight flags that choose the path of a decision.
+#[derive(Debug)]
+pub(crate) struct Flags(AtomicU8);
+
+impl Flags {
+    pub(crate) fn new(flags: u8) -> Self {
+        Self(AtomicU8::new(flags))
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> u8 {
+        // ORDERING: Relaxed, here and below. Each flag stands for itself and guards no other data; seeing
+        // one late is a decision that happened a moment earlier.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, flag: u8, on: bool) {
+        if on {
+            self.0.fetch_or(flag, Ordering::Relaxed);
+        } else {
+            self.0.fetch_and(!flag, Ordering::Relaxed);
+        }
     }
 }
 

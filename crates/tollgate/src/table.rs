@@ -2,7 +2,7 @@
 //!
 //! | table | a key costs | lock |
 //! |---|---|---|
-//! | [`WordTable`] | 17 to 27 bytes | none for a key that is there but the lock bit of its word |
+//! | [`WordTable`] | 17 to 29 bytes | none for a key that is there but the lock bit of its word |
 //! | [`BoxedTable`] | what its state takes | a shard's, short |
 //!
 //! Both answer the same calls ([`Tables::update`], [`Tables::read`]): apply a step to the state
@@ -15,12 +15,12 @@ mod slot;
 mod swept_map;
 mod words;
 
-pub(crate) use boxed::{BoxedShard, BoxedTable, State};
+pub(crate) use boxed::{BoxedShard, BoxedState, BoxedTable};
 pub(crate) use hint::Hint;
 pub(crate) use swept_map::{FingerprintMap, Ready, SHARDS, SweptMap, shrink};
 #[cfg(tollgate_loom)]
 pub use words::loom_model;
-pub(crate) use words::{Ask, HeldKey, WordTable, Writer};
+pub(crate) use words::{HeldKey, ReadKey, WordTable, Writer};
 
 use crate::{
     Tick,
@@ -53,13 +53,15 @@ impl KeyRef {
         let before = rule.current(content.word, content.hint(), self.now, self.since);
         let mut state = before;
         let result = step(&mut Entry::Word(rule, &mut state));
-        (result, (state != before).then(|| self.content(rule, content.name(), state)))
+        (result, (state != before).then(|| self.content(rule, content, before, state)))
     }
 
-    /// Returns what a slot holds for a state.
-    fn content(&self, rule: &Rule, name: u64, state: u64) -> Content {
-        let word = rule.marked(state, self.now);
-        Content::new(name, rule.hint(word & (word_time::OWED - 1), self.now), word)
+    /// Returns what a slot holds that held `seen`, which stood for `before`, for a state.
+    fn content(&self, rule: &Rule, seen: Content, before: u64, state: u64) -> Content {
+        // A refund does not turn the remainder of a longer quota into a debt.
+        let may_owe = state > before || seen.word >= word_time::OWED;
+        let word = if may_owe { rule.marked(state, self.now) } else { state };
+        Content::new(seen.name(), rule.hint(word & (word_time::OWED - 1), self.now), word)
     }
 }
 
@@ -67,56 +69,42 @@ impl KeyRef {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// What happens to a new key when every entry is live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
-    /// It replaces the entry nearest to full.
-    Evict,
-    /// It is not taken in: [`Miss::Full`].
-    Refuse,
-}
-
-/// What the tables share.
-#[derive(Debug)]
-pub(crate) struct Base {
-    pub(crate) tally: Tally,
-    room: Room,
-}
-
-/// Counts of what happens rarely.
+/// How both tables make room for new keys, and how many entries they have removed for that.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
-    forgotten: AtomicU64,
-    evicted: AtomicU64,
+pub(crate) struct Eviction {
+    /// If every entry is live, a new key replaces the one nearest to full; else it is [`Full`].
+    pub(crate) evicts_live: bool,
+    idle_removed: AtomicU64,
+    live_evicted: AtomicU64,
 }
 
 /// ORDERING: Relaxed throughout. Counts for people to look at.
-impl Tally {
-    fn forgot(&self, count: u64) {
-        self.forgotten.fetch_add(count, Relaxed);
+impl Eviction {
+    fn count_idle(&self, count: u64) {
+        self.idle_removed.fetch_add(count, Relaxed);
     }
 
-    fn evicted(&self) {
-        self.evicted.fetch_add(1, Relaxed);
+    fn count_live(&self) {
+        self.live_evicted.fetch_add(1, Relaxed);
     }
 
     /// Returns (idle entries removed, live entries evicted).
-    pub(crate) fn read(&self) -> (u64, u64) {
-        (self.forgotten.load(Relaxed), self.evicted.load(Relaxed))
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.idle_removed.load(Relaxed), self.live_evicted.load(Relaxed))
     }
 }
 
 /// All states of a keyed limiter or a store.
 #[derive(Debug)]
 pub(crate) struct Tables {
-    pub(crate) base: Arc<Base>,
+    pub(crate) eviction: Arc<Eviction>,
     pub(crate) words: WordTable,
     pub(crate) boxed: BoxedTable,
     /// The most keys of each table.
     pub(crate) cap: Option<u64>,
 }
 
-/// How large the tables may become.
+/// How large the tables may become, and what happens then.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Size {
     /// The most keys, if the memory for them is allocated at once.
@@ -124,43 +112,38 @@ pub(crate) struct Size {
     /// The most keys, if it is allocated as they come.
     pub(crate) cap: Option<u64>,
     pub(crate) max_idle: Option<Duration>,
+    /// See [`Eviction`].
+    pub(crate) evicts_live: bool,
 }
 
 impl Tables {
-    pub(crate) fn new(size: Size, room: Room) -> Self {
-        let Size { bounded, cap, max_idle } = size;
-        let base = Base { tally: Tally::default(), room };
-        let base = Arc::new(base);
+    pub(crate) fn new(Size { bounded, cap, max_idle, evicts_live }: Size) -> Self {
+        let eviction = Arc::new(Eviction { evicts_live, ..Eviction::default() });
         let cap = bounded.or(cap);
-        let words = WordTable::new(Arc::clone(&base), cap, bounded.unwrap_or(0));
-        let boxed = BoxedTable::new(Arc::clone(&base), cap, max_idle);
-        Self { base, words, boxed, cap }
+        let words = WordTable::new(Arc::clone(&eviction), cap, bounded.unwrap_or(0));
+        let boxed = BoxedTable::new(Arc::clone(&eviction), cap, max_idle);
+        Self { eviction, words, boxed, cap }
     }
 
     /// Applies `step` to the state of a key, atomically. It may run several times; the last run
     /// counts.
     pub(crate) fn update<R>(
         &self,
-        who: &KeyRef,
+        key: &KeyRef,
         step: impl FnMut(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {
-        match &who.rule {
-            AnyRule::Word(rule) => self.words.update(who, rule, step),
-            _ => self.boxed.update(who, step),
+        match &key.rule {
+            AnyRule::Word(rule) => self.words.update(key, rule, step),
+            _ => self.boxed.update(key, step),
         }
     }
 
     /// Applies `look` to a copy of the state of a key.
-    pub(crate) fn read<R>(&self, who: &KeyRef, look: impl FnOnce(&mut Entry<'_>) -> R) -> R {
-        match &who.rule {
-            AnyRule::Word(rule) => who.step(rule, self.words.read(who.fingerprint), look).0,
-            _ => self.boxed.read(who, look),
+    pub(crate) fn read<R>(&self, key: &KeyRef, look: impl FnOnce(&mut Entry<'_>) -> R) -> R {
+        match &key.rule {
+            AnyRule::Word(rule) => key.step(rule, self.words.read(key.fingerprint), look).0,
+            _ => self.boxed.read(key, look),
         }
-    }
-
-    /// Tells whether a new key is always taken in.
-    pub(crate) fn takes_all_in(&self) -> bool {
-        self.base.room == Room::Evict
     }
 
     /// Forgets a key.

@@ -23,8 +23,8 @@ use crate::{
     wait::block_for,
 };
 use std::{
-    future::Future,
-    pin::{Pin, pin},
+    future::{Future, poll_fn},
+    pin::pin,
     task::Poll,
     time::Duration,
 };
@@ -83,20 +83,16 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 
 /// Runs futures side by side in one task, and returns their outputs in order.
 pub async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut running: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
-    let mut outputs: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
-    std::future::poll_fn(|context| {
-        let mut all = true;
-        for (future, output) in running.iter_mut().zip(&mut outputs) {
-            if output.is_none() {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(value) => *output = Some(value),
-                    Poll::Pending => all = false,
-                }
+    let mut running: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|context| {
+        for (future, output) in running.iter_mut().filter(|(_, output)| output.is_none()) {
+            if let Poll::Ready(value) = future.as_mut().poll(context) {
+                *output = Some(value);
             }
         }
-        if all { Poll::Ready(()) } else { Poll::Pending }
+        let is_done = running.iter().all(|(_, output)| output.is_some());
+        if is_done { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    outputs.into_iter().flatten().collect()
+    running.into_iter().filter_map(|(_, output)| output).collect()
 }

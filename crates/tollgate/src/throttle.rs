@@ -7,7 +7,7 @@
 use crate::{
     DebounceError, Debouncer, DebouncerBuilder, Fired,
     debounce::machine::Rules,
-    watch::{Collector, Samples, WeakCollector},
+    observe::{Collector, Samples, WeakCollector},
 };
 use std::{fmt, ops::Deref, time::Duration};
 
@@ -25,19 +25,19 @@ use std::{fmt, ops::Deref, time::Duration};
 /// to the next.
 ///
 /// A throttle **is** a [`Debouncer`] with other rules, and has its methods: trigger, flush, cancel, stop, finish and
-/// downgrade. Everything else is as with a debouncer, too: who runs the action, never two runs at once, slow actions,
+/// downgrade. Everything else is as with a debouncer, too: the driver, never two runs at once, slow actions,
 /// panics, the end.
 ///
 /// # Beside lodash
 ///
-/// What is said of the [`Debouncer`](Debouncer#beside-lodash) holds for `_.throttle` as well. And
+/// The list of the [`Debouncer`](Debouncer#beside-lodash) holds for `_.throttle` as well. And
 /// one more thing differs: lodash runs a leading edge whenever there was no trigger for an interval,
 /// even if the trailing run of the last burst was less than an interval ago. With an interval of
 /// 100 ms and triggers at 0, 80 and 185 ms it runs at 0, 100 and 185 ms. Here the third run is at
-/// 200 ms, because at most one run per interval is what a throttle is for. Whoever wants lodash's
-/// times to the millisecond takes a debouncer with both edges and a
-/// [`max_wait`](DebouncerBuilder::max_wait) of its delay: that is `_.throttle` exactly. Both are
-/// held by `tests/flow/servers/debounce_lodash.rs`.
+/// 200 ms, because at most one run per interval is what a throttle is for. For lodash's
+/// times to the millisecond, use a debouncer with both edges and a
+/// [`max_wait`](DebouncerBuilder::max_wait) of its delay: that is `_.throttle` exactly. `tests/flow/servers/debounce_lodash.rs`
+/// tests both.
 ///
 /// # Examples
 ///

@@ -12,15 +12,15 @@ use crate::{
         core::{Core, Key},
     },
     limiter::Book,
-    limits::locks::State,
+    multi::locks::ResolvedState,
+    observe::{Instruments, Verb},
     reservation::{
         Owner, Taken,
         ledger::{Ledger, Open},
         proportion, refusal,
     },
     sync::{Arc, MutexGuard},
-    wait::line::Line,
-    watch::{Verb, Watch},
+    wait::limiter_queue::LimiterQueue,
 };
 use std::time::Duration;
 
@@ -39,17 +39,17 @@ impl<'a> StateRef<'a> {
         }
     }
 
-    pub(crate) fn watch(&self) -> Option<&'a Watch> {
+    pub(crate) fn instruments(&self) -> Option<&'a Instruments> {
         match self {
-            Self::Limiter(limiter) => limiter.watch(),
-            Self::Key(core, _) => core.watch(),
+            Self::Limiter(limiter) => limiter.instruments(),
+            Self::Key(core, _) => core.instruments(),
         }
     }
 
     /// Finds the state, with the rule that is in force at `now`.
-    pub(crate) fn state(&self, now: Tick) -> State<'a> {
+    pub(crate) fn state(&self, now: Tick) -> ResolvedState<'a> {
         match self {
-            Self::Limiter(limiter) => State::of_limiter(limiter),
+            Self::Limiter(limiter) => ResolvedState::of_limiter(limiter),
             Self::Key(core, key) => core.state(*key, now),
         }
     }
@@ -91,7 +91,7 @@ impl<'a> StateRef<'a> {
         }
     }
 
-    /// Reports a decision to the watcher, and counts a refusal against the key if the limiter
+    /// Reports a decision to the observer, and counts a refusal against the key if the limiter
     /// escalates.
     pub(crate) fn report(&self, verb: Verb, decision: Decision) -> Decision {
         match self {
@@ -102,17 +102,17 @@ impl<'a> StateRef<'a> {
     }
 
     /// Returns the limiter that decides for keys without room in their table, if there is one.
-    fn overflow(&self) -> Option<Self> {
+    pub(crate) fn overflow(&self) -> Option<Self> {
         match self {
             Self::Limiter(_) => None,
             Self::Key(core, _) => {
-                core.note_saturated();
+                core.count_saturated();
                 core.overflow.as_ref().map(Self::Limiter)
             }
         }
     }
 
-    fn refusal_without_room(&self, now: Tick, cost: u64) -> Decision {
+    pub(crate) fn refusal_without_room(&self, now: Tick, cost: u64) -> Decision {
         match self {
             Self::Limiter(limiter) => limiter.level_at(now).refused(cost),
             Self::Key(core, key) => core.refusal_without_room(*key, now, cost),
@@ -201,7 +201,7 @@ impl StateRef<'_> {
     pub(crate) fn refund(&self, now: Tick, cost: u64, decision: Option<&Decision>) -> u64 {
         self.settle();
         let (mut claims, state) = (self.lock_claims(), self.state(now));
-        // What is booked for those who wait is not spent, so it cannot be given back.
+        // Bookings of waiting callers are not spent, so they cannot be given back.
         let waiting = claims.waiting_units();
         let given = state
             .update(|entry| (entry.refund_beside(now, (cost, decision), waiting), entry.is_gcra()));
@@ -210,9 +210,9 @@ impl StateRef<'_> {
             true => ledger.lower_all(units),
             false => ledger.take_from_all(units),
         });
-        claims.change_line(|line| match is_gcra {
-            true => line.lower_behind(0, units),
-            false => line.take_from_grants(units),
+        claims.change_queue(|queue| match is_gcra {
+            true => queue.lower_behind(0, units),
+            false => queue.take_from_grants(units),
         });
         self.given_back(claims, units, permits)
     }
@@ -222,6 +222,11 @@ impl StateRef<'_> {
     pub(crate) fn give_back(&self, now: Tick, id: u64, share: (u64, u64)) -> u64 {
         self.settle();
         let (mut claims, state) = (self.lock_claims(), self.state(now));
+        // A limiter's marks were carried over with its state.
+        let place = |entry: &mut Entry<'_>| entry.gcra().map(|(gcra, tat)| gcra.place(*tat));
+        if let (ResolvedState::Key(..), Some(booked)) = (&state, state.read(place)) {
+            claims.change(state.rule(), |ledger| ledger.cut_to(booked));
+        }
         let open = claims.change(state.rule(), |ledger| ledger.remove(id));
         let Some(Open { mark, units }) = open.flatten() else { return 0 };
         let most = proportion(units, share);
@@ -230,15 +235,15 @@ impl StateRef<'_> {
         // A window's marks are window numbers and stay as they are.
         if is_gcra {
             claims.change(state.rule(), |ledger| ledger.lower_younger(id, amount));
-            claims.change_line(|line| line.lower_behind(mark, amount));
+            claims.change_queue(|queue| queue.lower_behind(mark, amount));
         }
         self.given_back(claims, amount, whole)
     }
 
     fn given_back(&self, claims: HeldClaims<'_>, units: u64, permits: u64) -> u64 {
         claims.release(units);
-        if let Some(watch) = self.watch() {
-            watch.refunded(permits);
+        if let Some(instruments) = self.instruments() {
+            instruments.refunded(permits);
         }
         permits
     }
@@ -284,8 +289,8 @@ impl StateRef<'_> {
         // A reservation of nothing has nothing to give back.
         let id = (cost > 0).then(|| claims.add(state.rule(), &taken));
         drop(claims);
-        if let Some(watch) = self.watch() {
-            watch.waits(taken.act_at.since(now));
+        if let Some(instruments) = self.instruments() {
+            instruments.waits(taken.act_at.since(now));
         }
         Ok(made(id.flatten(), taken.act_at, decision.forced(cost)))
     }
@@ -348,10 +353,10 @@ impl HeldClaims<'_> {
         }
     }
 
-    fn change_line(&mut self, change: impl FnOnce(&mut Line)) {
+    fn change_queue(&mut self, change: impl FnOnce(&mut LimiterQueue)) {
         match self {
-            Self::Limiter(_, book) => book.line.as_deref_mut().map_or((), change),
-            Self::Key(_, claims) => claims.change_line(change),
+            Self::Limiter(_, book) => book.queue.as_deref_mut().map_or((), change),
+            Self::Key(_, claims) => claims.change_queue(change),
         }
     }
 
@@ -359,7 +364,7 @@ impl HeldClaims<'_> {
     fn release(self, units: u64) {
         match self {
             Self::Limiter(limiter, book) => {
-                limiter.shared.note_refund(units);
+                limiter.shared.count_refund(units);
                 limiter.release(book);
             }
             Self::Key(core, claims) => claims.release(core),

@@ -1,37 +1,38 @@
-//! Everything that waits: the one place that sleeps.
+//! Waiting: the one module that sleeps.
 //!
-//! The idea: whatever has to do with time is a **pure machine** (events and the time in, jobs and
+//! The idea: everything that depends on time is a **pure machine** (events and the time in, jobs and
 //! the next deadline out). A machine knows no timer. This module gives machines their time:
 //!
-//! - [`Driver`] says who runs what is due: a thread, a tokio task, or the hand of a manual clock;
-//! - the engine puts a machine, its action and a driver together; debouncers, throttles,
-//!   coalescers and pacers are such machines;
+//! - a [`Driver`] runs what is due: a thread, a tokio task, or the hand of a manual clock;
+//! - the engine connects a machine, its action and a driver; debouncers, throttles, coalescers and
+//!   pacers are such machines;
+//! - a limiter queue holds the callers who wait for a limiter or a key, and a queue timer serves them;
 //! - the sleeper wakes one future, or one thread, at a tick of a clock.
 //!
-//! No background task lives while there is nothing to wait for.
+//! No background task lives while there is nothing to wait for, but for a second after.
 
 mod action;
-pub(crate) mod alarm;
 pub(crate) mod bookings;
+mod completion;
 mod deadline_heap;
 mod driver;
-mod end;
 mod engine;
 mod future;
 mod key_index;
-pub(crate) mod line;
+pub(crate) mod limiter_queue;
 mod options;
 mod parked;
 pub(crate) mod queue;
+pub(crate) mod queue_timer;
 mod random;
 mod sleeper;
-mod wakes;
+mod wakers;
 
 pub use action::Panicked;
+pub use completion::{StillRunning, StopAndWait};
 pub use driver::{Driver, NoRuntime, OnDrop};
-pub use end::{StillRunning, StopAndWait};
-pub(crate) use future::Patience;
 pub use future::{Passed, Wait};
+pub(crate) use future::{Patience, Source};
 
 #[cfg(feature = "tokio")]
 pub(crate) use action::Running;
@@ -41,8 +42,6 @@ pub(crate) use engine::{Engine, Machine, WeakEngine};
 pub(crate) use key_index::KeyIndex;
 pub(crate) use options::ActionOptions;
 pub(crate) use parked::{block_for, block_until};
-pub(crate) use random::{fraction, mix, random_up_to};
-#[cfg(feature = "tokio")]
-pub(crate) use sleeper::SleepUntil;
+pub(crate) use random::{Random, fraction, mix, random_up_to};
 pub(crate) use sleeper::{Sleeper, park_until};
-pub(crate) use wakes::{Wakers, Wakes};
+pub(crate) use wakers::{WakeList, Wakers};

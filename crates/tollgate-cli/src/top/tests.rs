@@ -60,7 +60,11 @@ fn drawn(state: &State) -> String {
 }
 
 fn drawn_at(state: &State, width: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(width, view::height(state))).unwrap();
+    drawn_in(state, width, view::height(state))
+}
+
+fn drawn_in(state: &State, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     text(terminal.draw(|frame| view::draw(frame, state)).unwrap().buffer)
 }
 
@@ -197,7 +201,7 @@ fn the_width_is_used_and_what_does_not_fit_is_elided() {
     for (width, parts) in [
         // A narrow terminal has no room for the past; the mode stays beside a name that is cut.
         (60, &["every-requ…", "eve… (shad…", "5000/s bu…", "1.7       2.7"][..]),
-        (110, &["every-upload-of-a-tenant-to-the-storage-servi… (shadow)", "burst 100"]),
+        (110, &["every-upload-of-a-tenant-t… (shadow)", "burst 100", "last 18 s"]),
         (130, &["every-upload-of-a-tenant-to-the-storage-service (shadow)", "last 18 s", "▁▄█"]),
         (200, &["every-upload-of-a-tenant-to-the-storage-service (shadow)", "last 60 s"]),
     ] {
@@ -210,6 +214,31 @@ fn the_width_is_used_and_what_does_not_fit_is_elided() {
         let is_wide = |line: &str| line.chars().count() > usize::from(width);
         assert!(!text.lines().any(is_wide), "{width}\n{text}");
     }
+}
+
+#[test]
+fn one_long_name_leaves_room_for_the_past_of_all() {
+    let mut picture = picture();
+    picture.policies.policies[2].label = "a-name-that-goes-on-".repeat(5);
+    let mut state = State::new("127.0.0.1:6070".into(), String::new());
+    state.show(Ok(picture));
+    for (width, has_past) in [(80, false), (110, true), (150, true)] {
+        let drawn = drawn_at(&state, width);
+        assert_eq!(drawn.contains('▁'), has_past, "{width}: {drawn}");
+        assert!(drawn.contains("whole-site (shadow)"), "{width}: {drawn}");
+    }
+}
+
+#[test]
+fn a_low_terminal_shows_policies_before_keys() {
+    let mut picture = picture();
+    let key = || serde_json::from_value(json!({ "key": "ann", "cost": 900, "error": 0 })).unwrap();
+    picture.top.denied = std::iter::repeat_with(key).take(10).collect();
+    let mut state = State::new("127.0.0.1:6070".into(), String::new());
+    state.show(Ok(picture));
+    let drawn = drawn_in(&state, 100, 16);
+    assert!(drawn.contains("> per-user") && drawn.contains("free"), "{drawn}");
+    assert!(drawn.contains(" ann") && drawn.contains("q quit"), "{drawn}");
 }
 
 #[test]

@@ -24,6 +24,9 @@ const HEAD: u16 = 3;
 /// Lines of the list of policies beside those of policies: its title, and the names of columns.
 const TABLE: u16 = 2;
 
+/// Policies that are shown before keys are.
+const POLICIES_LEAST: u16 = 5;
+
 /// Lines of the list of refused keys beside those of keys: its title, and the names of columns.
 const KEYS_HEAD: u16 = 2;
 
@@ -32,9 +35,13 @@ const KEYS: u16 = 12;
 
 /// Returns how many lines the whole picture needs.
 pub(super) fn height(state: &State) -> u16 {
-    let policies = u16::try_from(state.picture.policies.policies.len()).unwrap_or(u16::MAX);
     let rest = head_height(state) + TABLE + details_height(state) + keys_height(state) + 1;
-    policies.max(1).saturating_add(rest)
+    rows(state).saturating_add(rest)
+}
+
+/// Returns how many lines all policies need.
+fn rows(state: &State) -> u16 {
+    u16::try_from(state.picture.policies.policies.len()).unwrap_or(u16::MAX).max(1)
 }
 
 fn head_height(state: &State) -> u16 {
@@ -68,7 +75,8 @@ fn keys_height(state: &State) -> u16 {
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let [head, body, about, keys, foot] = Layout::vertical([
         Constraint::Length(head_height(state)),
-        Constraint::Fill(1),
+        // If the terminal is low, the keys shrink in favour of the policies.
+        Constraint::Min(rows(state).min(POLICIES_LEAST) + TABLE),
         Constraint::Length(details_height(state)),
         Constraint::Length(keys_height(state)),
         Constraint::Length(1),
@@ -184,7 +192,7 @@ fn mebibytes(bytes: u64) -> String {
 struct Widths {
     name: u16,
     limit: u16,
-    /// Seconds of the past, a cell each; 0 if there is no room for them.
+    /// Seconds of the past, a cell each; 0 if there is no space for them.
     past: u16,
 }
 
@@ -196,8 +204,12 @@ impl Widths {
     const PAST_LEAST: u16 = 10;
     const LIMIT_MOST: u16 = 30;
 
-    /// Gives names and limits what they need, and the past what is left. If that is too little, the
-    /// past goes first, and then the longest are cut.
+    /// Names of this width are not cut for the past.
+    const NAME_WHOLE: u16 = 24;
+
+    /// Gives names and limits the cells that they need, and the past the rest. If that is too
+    /// little, names get two thirds, so that a long one does not take all cells of the past. In a
+    /// narrow terminal, the past is dropped first.
     fn of(policies: &[Policy], width: u16) -> Self {
         let cells = |text: &str| u16::try_from(Span::raw(text).width()).unwrap_or(u16::MAX);
         let longest = policies.iter().map(|policy| cells(&name_of(policy, u16::MAX))).max();
@@ -205,8 +217,13 @@ impl Widths {
         let room = width.saturating_sub(Self::NUMBERS);
         let limit = limit.unwrap_or(0).clamp(5, Self::LIMIT_MOST).min(room / 2);
         let room = room - limit;
-        let left = room.saturating_sub(longest.unwrap_or(0).max(6) + 1);
-        let past = if left >= Self::PAST_LEAST { left.min(PAST) } else { 0 };
+        let longest = longest.unwrap_or(0).max(6);
+        let past_beside = |name: u16| {
+            let left = room.saturating_sub(name + 1);
+            (left >= Self::PAST_LEAST).then_some(left.min(PAST))
+        };
+        let cut = longest.min((room / 3 * 2).max(Self::NAME_WHOLE));
+        let past = past_beside(longest).or_else(|| past_beside(cut)).unwrap_or(0);
         Self { name: room - past - u16::from(past > 0), limit, past }
     }
 }

@@ -32,6 +32,29 @@ fn keys_cannot_forge_lines_or_reach_the_terminal() {
 }
 
 #[test]
+fn a_logged_denial_has_the_rate_and_what_is_left_and_the_key_by_choice() {
+    let folder = tempfile::tempdir().unwrap();
+    let yaml = "
+domain: d
+descriptors:
+  - {key: k, rate_limit: {name: k, quota: 10/h burst 20, algorithm: gcra}}
+";
+    for (flags, key) in
+        [(&["--denial-log", "1"][..], ""), (&["--denial-log", "1", "--log-keys"], " key=alice")]
+    {
+        let service = Service::start(folder.path(), yaml, flags);
+        let mut client = service.client();
+        for cost in [15, 7] {
+            client.ask(&format!("TG.CHECK k alice {cost}"));
+        }
+        let line = service.log_line("denied");
+        let fields =
+            format!("denied policy=\"k\"{key} cost=7 rate=10/h limit=20 remaining=5 one_in=1");
+        assert!(line.contains(&fields), "{line}");
+    }
+}
+
+#[test]
 fn a_key_that_nears_its_limit_is_logged_once_and_named_only_if_keys_may_be() {
     let folder = tempfile::tempdir().unwrap();
     let yaml = "
@@ -73,7 +96,7 @@ fn a_flood_of_lines_is_throttled_and_the_rest_is_counted() {
         let metrics = service.admin("GET", "/metrics", "").1;
         let lost = "tollgate_log_lines_lost_total{reason=\"throttled\"} 18\n";
         assert!(metrics.contains(lost), "{metrics}");
-        // It would come after 30 seconds, or with the next line that passes.
+        // Otherwise it would come after 30 seconds, or with the next line that passes.
         service.signal("TERM");
         let notice = service.log_line("log lines left out");
         assert!(notice.contains("18 log lines left out"), "{notice}");
@@ -99,7 +122,7 @@ fn a_reader_that_has_stopped_does_not_stop_the_service() {
         client.send(&format!("TG.CHECK k {key}"), 500);
         (0..500).for_each(|_| drop(client.reply().unwrap()));
     }
-    // It tells so as soon as somebody reads again.
+    // The writer logs the loss as soon as the reader continues.
     let notice = lines.find(|line| line.contains("log lines dropped")).unwrap();
     assert!(notice.contains("dropped="), "{notice}");
     child.kill().unwrap();

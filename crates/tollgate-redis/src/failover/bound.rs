@@ -1,21 +1,21 @@
-//! What can be promised while the store is away.
+//! The guaranteed bounds while the store is away.
 
 use super::{FailurePolicy, plan::Plan};
 use std::fmt;
 use tollgate::{Algorithm, store::Policy};
 
-/// What passes at most of one key while the store is away, over all processes.
+/// The most that passes for one key while the store is away, over all processes.
 ///
-/// Over a time with one outage of length d in it, there pass at most:
+/// Over a time with one outage of length d, at most this much passes:
 ///
-/// - what the store promises for the time before the outage, and anew for the time after it: with a
+/// - the store's own limit for the time before the outage, and again for the time after it: with a
 ///   rate R and a burst B, B + R x t each;
 /// - d / period x [`while_down_per_window`](Self::while_down_per_window) +
 ///   [`while_down_once`](Self::while_down_once).
 ///
-/// `tests/failover/servers/guard_fleet.rs` holds it, over five algorithms. A process that starts during the outage
-/// counts as one more, and a key that a full [local table](super::GuardedBuilder::local_keys) forgets
-/// has its share anew.
+/// `tests/failover/servers/guard_fleet.rs` tests this, over five algorithms. A process that starts
+/// during the outage counts as one more, and a key that a full [local
+/// table](super::GuardedBuilder::local_keys) forgets gets its share again.
 ///
 /// # Examples
 ///
@@ -36,15 +36,16 @@ use tollgate::{Algorithm, store::Policy};
 pub struct Bound {
     /// The failure policy that holds.
     pub failure: FailurePolicy,
-    /// How many processes it is reckoned with.
+    /// The number of processes in the calculation.
     pub processes: u64,
-    /// What passes in one period of the quota while the store is away; `None` if there is no bound.
+    /// The most that passes in one period of the quota while the store is away; `None` if there is
+    /// no bound.
     pub while_down_per_window: Option<u64>,
-    /// What passes beyond that, once per outage: the bursts of all processes, or their windows that
-    /// are cut by its ends.
+    /// The most that passes beyond that, once per outage: the bursts of all processes, or their
+    /// windows that are cut by its ends.
     pub while_down_once: Option<u64>,
-    /// What the store can admit too much once it is back: it has refilled meanwhile, and learns only
-    /// later what was admitted without it, or never, if the process has ended.
+    /// The most that the store can over-admit once it is back: it has refilled meanwhile, and
+    /// receives the admissions made without it only later, or never, if the process has ended.
     pub extra_at_recovery: Option<u64>,
     /// The same in words.
     pub text: String,

@@ -21,7 +21,7 @@ const RETRY_MAX: Duration = Duration::from_secs(3600);
 /// The most spends that can be remembered.
 const SPENDS_MAX: usize = 10_000_000;
 
-/// Builds a [`Guarded`] store. Nothing is judged before [`build`](Self::build).
+/// Builds a [`Guarded`] store. Only [`build`](Self::build) checks the settings.
 ///
 /// # Examples
 ///

@@ -1,11 +1,12 @@
-//! Books what was admitted here into the store, after recovery.
+//! Books locally admitted permits into the store, after recovery.
 //!
-//! What the local limiter admitted is booked into the store by [`Store::force`] when the store
-//! answers again, by one task, with at most [`AT_ONCE`] calls under way, so callers neither wait for
-//! it nor feel it. Of each key the least of these is booked:
+//! When the store answers again, one task books the permits that the local limiter admitted, by
+//! [`Store::force`], with at most [`AT_ONCE`] calls under way, so callers neither wait for it nor
+//! notice it. For each key it books the least of these:
 //!
-//! - what was admitted here while the store was away;
-//! - what the local limiter has not refilled since: an outage of an hour leaves no debt of an hour;
+//! - the permits admitted here while the store was away;
+//! - the permits that the local limiter has not refilled since: an outage of an hour leaves no debt
+//!   of an hour;
 //! - the quota's burst or limit.
 //!
 //! A call whose outcome is unknown is not repeated. Nothing is booked twice.
@@ -33,20 +34,21 @@ use tollgate::{
 
 /// How many spends are booked at a time.
 const AT_ONCE: usize = 16;
-/// After so many failures in a row the rest waits for the next attempt: the store is away again.
+/// After this many consecutive failures, the rest waits for the next attempt: the store is away
+/// again.
 const FAILURES_MAX: usize = 64;
 /// How long to wait for the next attempt.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Is raised while somebody is at it, and lowered on drop, whatever happens.
+/// A flag that is set while the guard lives, and cleared on drop, even during a panic.
 #[derive(Debug)]
 struct Flag<'a>(&'a AtomicBool);
 
 impl<'a> Flag<'a> {
-    /// Raises the flag, unless it is up.
+    /// Sets the flag; `None` if it is set already.
     fn raise(flag: &'a AtomicBool) -> Option<Self> {
-        // ORDERING: AcqRel, and Release on the way down: whoever raises the flag next sees what was
-        // done under it before.
+        // ORDERING: AcqRel, and Release when the flag is cleared: the next holder of the flag sees
+        // everything that was done under it before.
         (!flag.swap(true, AcqRel)).then_some(Self(flag))
     }
 }
@@ -58,10 +60,11 @@ impl Drop for Flag<'_> {
 }
 
 impl<S: Store> Shared<S> {
-    /// Books what waits. Returns how many permits were booked, and whether something was not.
+    /// Books the pending spends. Returns how many permits were booked, and whether any booking
+    /// failed.
     pub(super) async fn carry_back(&self) -> (u64, bool) {
         let Some(_flag) = Flag::raise(&self.carrying) else { return (0, true) };
-        // A store that may be away is asked something first that costs nothing if the answer is lost.
+        // If the store may be away, probes it first with a call whose loss does no harm.
         if self.counts.is_degraded() && !self.is_back().await {
             return (0, true);
         }
@@ -100,7 +103,7 @@ impl<S: Store> Shared<S> {
         (booked, has_failed)
     }
 
-    /// Asks the store about one of those that wait: something without consequences.
+    /// Probes the store with a peek for one of the pending spends.
     async fn is_back(&self) -> bool {
         let Some(spender) = self.spends.any() else { return true };
         let Ok(demand) = spender.demand(0) else { return true };
@@ -116,7 +119,7 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Books one spend. Returns how many permits that were.
+    /// Books one spend. Returns how many permits were booked.
     async fn book(&self, spender: &Spender, permits: u64) -> Result<u64, StoreError> {
         let demand = spender.demand(0)?;
         let cost = permits.min(demand.quota().capacity()).min(self.outstanding(&demand)?);
@@ -126,11 +129,12 @@ impl<S: Store> Shared<S> {
         Ok(cost)
     }
 
-    /// Returns how much of what a key has used here has not come back.
+    /// Returns how many of the permits that a key has used here have not refilled.
     fn outstanding(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
         let plan = self.plans.of(demand.policy())?;
         if plan.failure == FailurePolicy::Open {
-            // The failure policy has changed meanwhile, and nobody keeps a limiter for it.
+            // The failure policy has changed meanwhile, so the local limiter does not track this
+            // policy.
             return Ok(u64::MAX);
         }
         let local = plan.demand(demand, 0)?;
@@ -148,11 +152,12 @@ impl<S: Store> Shared<S> {
 }
 
 impl<S: Store + 'static> Shared<S> {
-    /// Sees to it that a task is there that carries back.
+    /// Starts the task that books spends, unless it runs already.
     pub(super) fn start_carrying(self: &Arc<Self>) {
-        // ORDERING: the fence pairs with the one in `carry`. There the flag goes down and then the
-        // spends are looked at, here a spend is noted and then the flag is looked at: with both fences
-        // one of the two sees the other. Relaxed: a first look, the exchange below decides.
+        // ORDERING: the fence pairs with the one in `carry`. There the task clears the flag and
+        // then checks the spends; here a caller records a spend and then checks the flag: with both
+        // fences at least one of the two sees the other. Relaxed: this is only a first check, the
+        // exchange below decides.
         fence(SeqCst);
         if self.has_task.load(Relaxed) {
             return;
@@ -170,7 +175,7 @@ impl<S: Store + 'static> Shared<S> {
     }
 }
 
-/// The task's own part of its flag: lowered when the task ends, also with its runtime.
+/// The task's share of its flag: cleared when the task ends, even if its runtime ends.
 struct Task<S: Store> {
     shared: Weak<Shared<S>>,
     is_up: bool,
@@ -185,11 +190,12 @@ impl<S: Store> Drop for Task<S> {
     }
 }
 
-/// Carries back until nothing waits, or the store's last user is gone.
+/// Books spends until none is pending, or the last user of the store is gone.
 async fn carry<S: Store>(mut task: Task<S>) {
     let Some(wake) = task.shared.upgrade().map(|shared| Arc::clone(&shared.wake)) else { return };
     loop {
-        // Woken as soon as the store answers somebody; the time is for when nobody asks it.
+        // The task wakes up as soon as the store answers any call; the timeout is for when there
+        // are no calls.
         let _ = timeout(AGAIN_AFTER, wake.notified()).await;
         let Some(shared) = task.shared.upgrade() else { return };
         let (_, has_failed) = shared.carry_back().await;
@@ -204,14 +210,14 @@ async fn carry<S: Store>(mut task: Task<S>) {
         }
         drop(shared);
         if has_failed {
-            // Others may be answered all the time: in a cluster, by other nodes. That is no reason to
-            // try again all the time.
+            // The store may answer other calls all the time: in a cluster, from other nodes. That
+            // is no reason to retry all the time.
             let _ = timeout(AGAIN_AFTER, std::future::pending::<()>()).await;
         }
     }
 }
 
-/// Returns how many permits a key has to get back until it is full, also of a debt.
+/// Returns how many permits a key must refill until it is full, including a debt.
 fn refilling(decision: &Decision, quota: &Quota) -> u64 {
     let Some(wait) = decision.reset_after(decision.at()) else { return 0 };
     // Two ticks for the rounding of the time. OVERFLOW: a time is below 2^64 ns, a count below 2^55.
@@ -220,7 +226,7 @@ fn refilling(decision: &Decision, quota: &Quota) -> u64 {
     u64::try_from(permits).unwrap_or(u64::MAX)
 }
 
-/// Runs futures side by side, and returns their outputs in order.
+/// Runs futures concurrently, and returns their outputs in order.
 async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut running: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(|context| {

@@ -1,7 +1,7 @@
-//! What was admitted here and the store does not know yet.
+//! Locally admitted permits that are not booked in the store yet.
 //!
-//! A map of (policy, key) to permits, bounded in entries and in bytes of keys. What finds no room is
-//! counted and forgotten: the store then admits as much too much, once.
+//! A map of (policy, key) to permits, bounded in entries and in bytes of keys. A spend that does
+//! not fit is counted and dropped: the store then admits that many permits too many, once.
 
 #![allow(
     clippy::mutable_key_type,
@@ -21,10 +21,10 @@ use tollgate::{
     store::{Demand, Policy, StoreError},
 };
 
-/// How many bytes of keys there is room for, per entry.
+/// The space for the bytes of keys, per entry.
 const KEY_BYTES: usize = 256;
 
-/// Whose spend it is. The map looks it up by name and key.
+/// The policy and the key of a spend. The map looks it up by name and key.
 #[derive(Clone, Debug)]
 pub(super) struct Spender {
     policy: Policy,
@@ -63,11 +63,11 @@ impl Hash for Spender {
     }
 }
 
-/// All that the store does not know yet.
+/// All spends that are not booked yet.
 #[derive(Debug)]
 pub(super) struct Spends {
     map: Mutex<Pending>,
-    /// Entries in the map, and those that are on their way.
+    /// Entries in the map, and entries that are being booked.
     pending: AtomicU64,
     dropped: AtomicU64,
     entries_max: usize,
@@ -77,12 +77,12 @@ pub(super) struct Spends {
 struct Pending {
     permits: HashMap<Spender, u64>,
     key_bytes: usize,
-    /// Entries that were taken out and have not been done with.
+    /// Entries that were taken out and are not finished.
     away: usize,
 }
 
-// ORDERING: Relaxed in this file. The counts are for those who look in from outside; the map is
-// guarded by its lock, and `pending` is set under it.
+// ORDERING: Relaxed in this file. The counts are for observers; the lock guards the map, and
+// `pending` is set while it is held.
 impl Spends {
     pub(super) fn new(entries_max: usize) -> Self {
         let (pending, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -90,7 +90,7 @@ impl Spends {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pending> {
-        // A change of the map is one call of it, so a panic elsewhere left it whole.
+        // Each change of the map is one call, so a panic elsewhere left it intact.
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,7 +99,7 @@ impl Spends {
         self.pending.store(count as u64, Relaxed);
     }
 
-    /// Tells whether nothing waits.
+    /// Tells whether no spend is pending.
     pub(super) fn is_empty(&self) -> bool {
         self.pending.load(Relaxed) == 0
     }
@@ -116,7 +116,7 @@ impl Spends {
         self.dropped.fetch_add(1, Relaxed);
     }
 
-    /// Remembers permits that were admitted here.
+    /// Records permits that were admitted here.
     pub(super) fn note(&self, demand: &Demand<'_>, permits: u64) {
         if permits > 0 {
             self.add(&mut self.lock(), Spender::of(demand), permits);
@@ -138,20 +138,20 @@ impl Spends {
         self.publish(map);
     }
 
-    /// Returns one of those that wait, and not always the same: of several nodes only some may be away.
+    /// Returns one of the pending spends, at random: of several nodes only some may be away.
     pub(super) fn any(&self) -> Option<Spender> {
         let map = self.lock();
         let number = fastrand::usize(..map.permits.len().clamp(1, 64));
         map.permits.keys().nth(number).cloned()
     }
 
-    /// Takes out all that waits.
+    /// Takes out all pending spends.
     pub(super) fn take_all(&self) -> Taken<'_> {
         let all = {
             let mut map = self.lock();
             map.key_bytes = 0;
-            // Nobody waits for longer than this takes. The new map hashes in another way, so what
-            // cannot be booked does not come first again and again.
+            // Waiters for the lock wait no longer than this takes. The new map has another hasher,
+            // so spends that cannot be booked do not always come first.
             let all = std::mem::take(&mut map.permits);
             map.away = map.away.saturating_add(all.len());
             self.publish(&map);
@@ -167,7 +167,7 @@ impl Spends {
         self.publish(&map);
     }
 
-    /// Forgets what a key has spent.
+    /// Forgets the spend of a key.
     pub(super) fn forget(&self, demand: &Demand<'_>) {
         let mut map = self.lock();
         let spender = Spender::of(demand);
@@ -178,7 +178,7 @@ impl Spends {
     }
 }
 
-/// What was taken out, to be booked. If this is dropped, what nobody tried to book waits again.
+/// Spends that were taken out to be booked. On drop, those without an attempt become pending again.
 #[derive(Debug)]
 pub(super) struct Taken<'a> {
     spends: &'a Spends,
@@ -188,15 +188,15 @@ pub(super) struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    /// Returns up to `most` to be booked. Each has to be [done with](Self::done), [put
-    /// back](Self::put_back) or [given up](Self::give_up).
+    /// Returns up to `most` spends to book. The caller must [finish](Self::done), [put
+    /// back](Self::put_back) or [give up](Self::give_up) each of them.
     pub(super) fn next(&mut self, most: usize) -> Vec<(Spender, u64)> {
         let next = self.left.split_off(self.left.len().saturating_sub(most));
         self.open = self.open.saturating_add(next.len());
         next
     }
 
-    /// Forgets one that is booked, or need not be.
+    /// Removes a spend that is booked, or need not be.
     pub(super) fn done(&mut self) {
         self.open = self.open.saturating_sub(1);
         let mut map = self.spends.lock();
@@ -204,13 +204,13 @@ impl Taken<'_> {
         self.spends.publish(&map);
     }
 
-    /// Forgets one that will not be booked, or of which nobody knows whether it was.
+    /// Drops a spend that will not be booked, or whose booking has an unknown outcome.
     pub(super) fn give_up(&mut self) {
         self.done();
         self.spends.drop_one();
     }
 
-    /// Lets one wait again that was not booked.
+    /// Makes a spend pending again that was not booked.
     pub(super) fn put_back(&mut self, spender: Spender, permits: u64) {
         self.open = self.open.saturating_sub(1);
         self.spends.put_back(spender, permits);
@@ -222,7 +222,7 @@ impl Drop for Taken<'_> {
         for (spender, permits) in std::mem::take(&mut self.left) {
             self.spends.put_back(spender, permits);
         }
-        // Cut off half way: it is unknown what became of these, so they are not repeated.
+        // Interrupted: the outcome of these bookings is unknown, so they are not repeated.
         for _ in 0..self.open {
             self.give_up();
         }

@@ -1,10 +1,11 @@
-//! What is counted.
+//! The counts of a guarded store.
 
 use super::FailurePolicy;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tollgate::{Tick, store::StoreError};
 
-/// How a [`Guarded`](super::Guarded) store does, for metrics and admin pages. The counts only grow.
+/// The state and the counts of a [`Guarded`](super::Guarded) store, for metrics and admin pages.
+/// The counts only grow.
 ///
 /// # Examples
 ///
@@ -34,12 +35,12 @@ pub struct GuardStatus {
     pub carried_back: u64,
     /// Keys whose spend waits to be booked into the store.
     pub pending_spend: u64,
-    /// Spends that were given up: there was no room to remember them, or the store refused them, or
-    /// it is unknown whether they were booked.
+    /// Spends that were given up: the table was full, the store refused them, or it is unknown
+    /// whether they were booked.
     pub dropped_spend: u64,
-    /// Whether the last call that the store was asked for failed.
+    /// Whether the last call to the store failed.
     pub is_degraded_now: bool,
-    /// Since when, on the store's clock, if so.
+    /// Since when the store has failed, on the store's clock; `None` while it answers.
     pub since: Option<Tick>,
 }
 
@@ -52,12 +53,12 @@ pub(super) struct Counts {
     store_errors: AtomicU64,
     unknown_outcomes: AtomicU64,
     carried_back: AtomicU64,
-    /// The tick since when the store fails, plus one; zero while it answers.
+    /// The tick since when the store has failed, plus one; zero while it answers.
     since: AtomicU64,
 }
 
-// ORDERING: Relaxed in this file. Each word is a number of its own that guards nothing; a reader may
-// see one count before another.
+// ORDERING: Relaxed in this file. Each word is an independent number that guards nothing; a reader
+// may see one count before another.
 impl Counts {
     pub(super) fn decided(&self, failure: FailurePolicy) {
         let count = match failure {
@@ -68,19 +69,19 @@ impl Counts {
         count.fetch_add(1, Relaxed);
     }
 
-    /// Notes that the store has failed. Returns whether it had answered before.
+    /// Records that the store has failed. Returns whether it had answered before.
     pub(super) fn failed(&self, error: &StoreError, now: Tick) -> bool {
         self.store_errors.fetch_add(1, Relaxed);
         self.unknown_outcomes.fetch_add(error.is_timeout().into(), Relaxed);
-        // The exchange is lost if another call failed at the same time: as good a beginning.
+        // The exchange fails if another call failed at the same time: its tick is as good.
         let since = now.as_nanos().saturating_add(1);
         self.since.load(Relaxed) == 0
             && self.since.compare_exchange(0, since, Relaxed, Relaxed).is_ok()
     }
 
-    /// Notes that the store has answered. Returns whether it had failed before.
+    /// Records that the store has answered. Returns whether it had failed before.
     pub(super) fn answered(&self) -> bool {
-        // A load first: the line is shared by all threads, and as a rule there is nothing to write.
+        // A load first: all threads share the cache line, and usually there is nothing to write.
         self.since.load(Relaxed) != 0 && self.since.swap(0, Relaxed) != 0
     }
 

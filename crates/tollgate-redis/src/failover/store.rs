@@ -1,4 +1,4 @@
-//! The calls of a guarded store: to the inner one, and what becomes of its failures.
+//! The calls of a guarded store: to the inner one, and how its failures are handled.
 
 use super::{
     Guarded, Shared,
@@ -11,8 +11,8 @@ use tollgate::{
 };
 
 impl<S: Store + 'static> Guarded<S> {
-    /// Looks at what the store said: notes that it has answered, or returns when it failed. What is
-    /// no failure of the store's is passed on.
+    /// Checks the store's result: records an answer, or returns when the store failed. Passes on
+    /// errors that are not failures of the store.
     fn heard<T>(&self, result: Result<T, StoreError>) -> Result<Result<T, Away>, StoreError> {
         match result {
             Ok(value) => {
@@ -28,7 +28,7 @@ impl<S: Store + 'static> Guarded<S> {
         }
     }
 
-    /// [`heard`](Self::heard) for calls that nobody else can answer.
+    /// [`heard`](Self::heard) for calls that only the store can answer.
     fn passed_on<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         match &result {
             Ok(_) => self.answered(),
@@ -45,7 +45,7 @@ impl<S: Store + 'static> Guarded<S> {
         }
     }
 
-    /// Brings the local limiter to where the store is, for each demand.
+    /// Updates the local limiter to the store's state, for each demand.
     fn warm_all(&self, decision: &Decision, demands: &[Demand<'_>]) {
         for demand in demands {
             let taken = if decision.is_allowed() { demand.cost() } else { 0 };
@@ -55,12 +55,12 @@ impl<S: Store + 'static> Guarded<S> {
         }
     }
 
-    /// [`warm_all`](Self::warm_all) for as much as was taken.
+    /// [`warm_all`](Self::warm_all) for the cost of one decision.
     fn warm_taken(&self, decision: &Decision, demand: &Demand<'_>) {
         self.warm(demand, if decision.is_allowed() { decision.cost() } else { 0 }, decision);
     }
 
-    /// Passes a call about an id on: to the local store if the id looks like one of its own, and to
+    /// Forwards a call with an id: to the local store if the id looks like one of its own, and to
     /// the inner store if the local one does not know it (any more).
     async fn by_id<L>(
         &self,

@@ -1,4 +1,4 @@
-//! How much a process could use, from what it was asked for.
+//! Measures how much a process could use, from the calls to its limiter.
 //!
 //! ```text
 //! wants = the larger of
@@ -6,33 +6,32 @@
 //!   (m - sqrt m) x 5 / 4       per second, of the m asked for since the limiter ran short
 //! ```
 //!
-//! The mean over a refresh is what counts: a report may follow the one before by milliseconds, and
-//! what arrives in between is no rate. A quarter more is wanted, or three standard deviations of random
-//! arrivals if that is more, so that a steady load is not refused when a few more arrive than usual.
-//! A fall is in the mean one refresh later.
+//! The mean over a refresh counts: a report may follow the previous one by milliseconds, and the
+//! calls in between are no rate. The process wants a quarter more, or three standard deviations of
+//! random arrivals if that is more, so that a steady load is not denied when a few more calls
+//! arrive than usual. The mean shows a fall one refresh later.
 //!
-//! A limiter that runs short wakes the task, which measures for a quarter of a refresh from then on.
-//! A standard deviation is taken off that, so that chance is not taken for a rise.
+//! A limiter that runs short wakes the task, which then measures for a quarter of a refresh. It
+//! subtracts a standard deviation, so that chance does not count as a rise.
 
 use super::Rate;
 use std::{collections::VecDeque, time::Duration};
-use tollgate::{Tick, watch::Counts};
+use tollgate::{Tick, observe::Counts};
 
-/// The most samples that are kept: five a quarter of a window apart, and some from when the limiter ran
-/// short.
+/// The most samples: five a quarter of a window apart, and some from when the limiter ran short.
 const SAMPLES_MAX: usize = 16;
 
-/// Measures what the limiter is asked for.
+/// Measures the demand for the limiter's permits.
 #[derive(Debug)]
 pub(super) struct Demand {
     least: Rate,
-    /// The time of the mean: a refresh that jitter has made as short as it can be.
+    /// The time of the mean: the shortest refresh that jitter can make.
     window: Duration,
-    /// Oldest first; only the first is older than a window. Most are a quarter of it apart.
+    /// Oldest first; only the first is older than a window. Most are a quarter of a window apart.
     samples: VecDeque<Sample>,
 }
 
-/// What had been asked for at a time.
+/// The permits asked for up to a time.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     at: Tick,
@@ -45,14 +44,14 @@ impl Demand {
         Self { least, window: refresh.mul_f64(0.9), samples }
     }
 
-    /// Notes that the limiter has run short: a rise is measured from here.
+    /// Records that the limiter has run short: a rise is measured from here.
     pub(super) fn ran_short(&mut self, now: Tick, counts: &Counts) {
-        // The latest counts, however often a caller changes its mind between two reports.
+        // Keeps the latest counts, however often a caller changes its demand between two reports.
         self.samples.truncate(SAMPLES_MAX - 1);
         self.samples.push_back(Sample::new(now, counts));
     }
 
-    /// Returns what is wanted, given what was decided so far.
+    /// Returns the wanted rate, given the decisions so far.
     pub(super) fn measure(&mut self, now: Tick, counts: &Counts) -> Rate {
         let latest = Sample::new(now, counts);
         while self.samples.get(1).is_some_and(|next| now.since(next.at) >= self.window) {
@@ -75,14 +74,14 @@ impl Sample {
         Self { at, asked: asked.saturating_sub(counts.refunded) }
     }
 
-    /// Returns the rate up to a later sample, with its margin; at least a `window` counts as passed.
+    /// Returns the rate up to a later sample, with its margin, over at least `window`.
     fn usual(&self, later: &Self, window: Duration) -> u64 {
         let asked = later.asked.saturating_sub(self.asked);
         let margin = (asked / 4).max(asked.isqrt().saturating_mul(3));
         per_second(asked.saturating_add(margin), later.at.since(self.at).max(window))
     }
 
-    /// Returns the rate up to a later sample, less what may be chance, and a quarter more.
+    /// Returns the rate up to a later sample, less the part that may be chance, plus a quarter.
     fn surely(&self, later: &Self) -> u64 {
         let asked = later.asked.saturating_sub(self.asked);
         let surely = asked.saturating_sub(asked.isqrt());
@@ -102,7 +101,7 @@ fn per_second(permits: u64, time: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Each row: when, how many were asked for by then, and what is wanted.
+    /// Each row: the time, the permits asked for by then, and the wanted rate.
     fn measure(rows: &[(u64, u64, f64)]) {
         let (refresh, mut counts) = (Duration::from_secs(10), Counts::default());
         let mut demand = Demand::new(Rate::per_second(1), refresh, Tick::ZERO);

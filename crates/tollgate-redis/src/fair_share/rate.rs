@@ -1,11 +1,11 @@
-//! Rates in millionths.
+//! Rates in millionths of a permit per second.
 
 use std::{fmt, iter::Sum};
 
 /// A rate: millionths of a permit per second, an integer.
 ///
-/// Shares are fractions, and the script and this crate must agree on them to the last digit, so they
-/// are counted in millionths.
+/// Shares are fractions, and the script and this crate must agree on them to the last digit, so
+/// both count in millionths.
 ///
 /// # Examples
 ///
@@ -28,13 +28,14 @@ impl Rate {
     /// [`Quota`](tollgate::Quota).
     pub const MAX: Self = Self(1_000_000_000 * MICROS);
 
-    /// Returns so many permits per second. What is above [`Rate::MAX`] is refused where it is used.
+    /// Returns a rate of whole permits per second. A rate above [`Rate::MAX`] is rejected where it
+    /// is used.
     #[must_use]
     pub const fn per_second(permits: u64) -> Self {
         Self(permits.saturating_mul(MICROS))
     }
 
-    /// Returns so many millionths of a permit per second.
+    /// Returns a rate in millionths of a permit per second.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
@@ -52,14 +53,14 @@ impl Rate {
         self.0 as f64 / MICROS as f64
     }
 
-    /// Returns this rate divided by so many, rounded down; by one if it is zero.
+    /// Returns this rate divided by `by`, rounded down; a divisor of zero counts as one.
     pub(super) fn split(self, by: u32) -> Self {
         Self(self.0 / u64::from(by.max(1)))
     }
 }
 
 impl Sum for Rate {
-    /// Adds rates, at most to the largest number there is.
+    /// Adds rates, saturating at the largest number.
     fn sum<I: Iterator<Item = Self>>(rates: I) -> Self {
         Self(rates.fold(0, |sum, rate| sum.saturating_add(rate.0)))
     }

@@ -1,4 +1,4 @@
-//! The task that reports, and what it shares with the handle.
+//! The reporting task, and the state that it shares with the handle.
 
 use super::{
     FairShareStatus, Mode, Rate, Resource,
@@ -17,10 +17,10 @@ use std::{
 use tokio::{sync::Notify, time::timeout};
 use tollgate::{
     Clock, Inherit, Limiter, Quota, Tick,
-    watch::{Event, Observer},
+    observe::{Event, Observer},
 };
 
-/// What the handle and the task share.
+/// The state that the handle and the task share.
 #[derive(Debug)]
 pub(super) struct Shared {
     registration: Registration,
@@ -34,10 +34,10 @@ pub(super) struct Shared {
 struct State {
     holder: Holder,
     demand: Demand,
-    /// What the caller wants; measured if `None`.
+    /// The demand that the caller has set; measured if `None`.
     wish: Option<Rate>,
     wants: Rate,
-    /// Whether the last answer granted all that was wanted.
+    /// Whether the last answer granted the whole demand.
     is_enough: bool,
     in_force: Rate,
     closed: bool,
@@ -46,22 +46,22 @@ struct State {
     error: Option<String>,
 }
 
-/// Asks the task to report before the next report is due.
+/// Wakes the task to report before the next report is due.
 #[derive(Debug, Default)]
 struct Wake {
     notify: Notify,
-    /// Whether a denial says something new: everything that was wanted is granted.
+    /// Whether a denial is news: the last answer granted the whole demand.
     armed: AtomicBool,
 }
 
-/// Hears the denials of the limiter.
+/// Receives the denials of the limiter.
 #[derive(Debug)]
 struct DenialObserver(Arc<Wake>);
 
 impl Observer for DenialObserver {
     fn decided(&self, event: &Event<'_>) {
         // ORDERING: Relaxed, here and below. The flag only saves wake-ups; the notification orders
-        // what the task reads.
+        // the data that the task reads.
         if event.decision.is_denied()
             && self.0.armed.load(Relaxed)
             && self.0.armed.swap(false, Relaxed)
@@ -110,7 +110,7 @@ impl Shared {
         self.wake.notify.notify_one();
     }
 
-    /// Takes the share out of force, and ends the task.
+    /// Sets the share to zero, and ends the task.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -135,8 +135,8 @@ impl Shared {
         }
     }
 
-    /// Puts the share of this moment in force. Returns when it changes by itself, or `None` when the
-    /// fair share has gone.
+    /// Puts the current share in force. Returns when it changes by itself, or `None` when the fair
+    /// share is gone.
     fn settle(&self, now: Tick) -> Option<Tick> {
         let mut state = self.state();
         if state.closed {
@@ -151,7 +151,7 @@ impl Shared {
         if state.in_force == share {
             return;
         }
-        // What is left stays left: a share that grows brings no permits with it.
+        // The remaining permits stay as they are: a share that grows brings no permits with it.
         match self
             .limiter
             .set_quota(quota(share, self.registration.resource().burst), Inherit::AsIs)
@@ -169,7 +169,7 @@ impl Shared {
         state.holder.report(now, wants)
     }
 
-    /// Tells whether another report is needed at once.
+    /// Handles an answer. Returns whether another report is needed at once.
     fn take(&self, sent: Tick, report: &Report, answer: Result<Answer, String>) -> bool {
         let mut state = self.state();
         match answer {
@@ -192,7 +192,7 @@ impl Shared {
         }
     }
 
-    /// Reports or leaves, and waits for the answer.
+    /// Sends a report or leaves, and waits for the answer.
     async fn tell(
         &self,
         table: &impl Table,
@@ -204,7 +204,8 @@ impl Shared {
         answer.map_err(|_| format!("no reply within {patience:?}"))?
     }
 
-    /// Returns how long a rise of demand is measured from now on: not at all if demand is stated.
+    /// Returns for how long to measure a rise of demand from now on: zero if the caller has set its
+    /// demand.
     fn measure_rise(&self, now: Tick) -> Duration {
         let mut state = self.state();
         if state.wish.is_some() {
@@ -220,8 +221,8 @@ impl Shared {
     }
 }
 
-/// Returns a share as a quota: exact, because so many millionths per second are as many permits in a
-/// million seconds.
+/// Returns a share as an exact quota: a number of millionths per second is the same number of
+/// permits in a million seconds.
 pub(super) fn quota(share: Rate, burst: Duration) -> Quota {
     let micros = u128::from(share.as_micros());
     // Millionths of a permit per second, times nanoseconds.
@@ -231,7 +232,7 @@ pub(super) fn quota(share: Rate, burst: Duration) -> Quota {
     Quota::per(share.as_micros(), Duration::from_secs(1_000_000)).burst(permits)
 }
 
-/// Where the reports of all processes meet: a script in Redis, or its twin in a test.
+/// The table of all processes' reports: a script in Redis, or its model in a test.
 pub(super) trait Table: Send + Sync {
     fn tell(
         &self,
@@ -257,8 +258,8 @@ impl Table for Link {
 
 /// When the task reports.
 ///
-/// Every refresh; and earlier if more is wanted: as soon as the rise is measured, and then as often as
-/// is allowed until others have made room or a refresh has passed.
+/// Every refresh, and earlier if demand rises: as soon as the rise is measured, and then as often
+/// as is allowed until others have given up their part or a refresh has passed.
 #[derive(Debug)]
 struct Schedule {
     refresh: Duration,
@@ -266,7 +267,7 @@ struct Schedule {
     /// When the last report was sent.
     last: Option<Tick>,
     due: Tick,
-    /// Until when reports that are granted too little are repeated as soon as is allowed.
+    /// Until then, a report that is granted too little is repeated as soon as is allowed.
     rising_until: Tick,
 }
 
@@ -276,22 +277,22 @@ impl Schedule {
         Self { refresh, soonest, last: None, due: now, rising_until: Tick::ZERO }
     }
 
-    /// More is wanted, and `known` is when it is known how much.
+    /// Schedules a report for a rise of demand, which is measured at `known`.
     fn report_rise(&mut self, known: Tick) {
         let earliest = self.last.map_or(known, |last| last.saturating_add(self.soonest));
         self.due = self.due.min(earliest.max(known));
-        // Others report within a refresh and its jitter; then the room is there.
+        // Others report within a refresh and its jitter; by then they have given up their part.
         self.rising_until = self.due.saturating_add(self.refresh + self.refresh / 5);
     }
 
-    /// Plans the report after one that was sent at `sent`.
+    /// Schedules the report after one that was sent at `sent`.
     fn sent(&mut self, sent: Tick, holder: &Holder, is_enough: bool) {
         self.last = Some(sent);
         let soon = sent.saturating_add(jittered(self.soonest));
         let is_rising = !is_enough && sent < self.rising_until;
         self.due = match holder.learned() {
             _ if holder.is_failing() || is_rising => soon,
-            // Not all at the same moment.
+            // Spread, so that not all processes report at the same moment.
             Some(learned) => {
                 let regular = sent.saturating_add(jittered(self.refresh));
                 let spread = self.refresh.mul_f64(0.1 * fastrand::f64());
@@ -330,12 +331,12 @@ pub(super) async fn run(table: impl Table, shared: Arc<Shared>) {
     }
 }
 
-/// Reports, and once more if the share has become smaller.
+/// Reports, and reports again if the share has shrunk.
 async fn refresh_once(table: &impl Table, shared: &Shared) {
     for _ in 0..2 {
         let sent = shared.clock.now();
         let Some(change) = shared.settle(sent) else { return };
-        // The share must not outlive its lease because a report hangs.
+        // A report that hangs must not extend the share beyond its lease.
         let patience = change.since(sent).min(shared.registration.resource().refresh);
         let report = shared.next_report(sent);
         let answer = shared.tell(table, Verb::Report, &report, patience).await;

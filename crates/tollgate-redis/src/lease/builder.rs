@@ -11,7 +11,7 @@ const ENTRIES: usize = 100_000;
 /// The most entries of a table: some gigabytes.
 const ENTRIES_MAX: usize = 1 << 24;
 
-/// The longest that a refusal is believed.
+/// The longest time for which a refusal can be remembered.
 const DENY_CAP_MAX: Duration = Duration::from_secs(3600);
 
 /// Builds a [`TwoTier`].
@@ -38,14 +38,14 @@ impl<S: Store + 'static> TwoTierBuilder<S> {
         }
     }
 
-    /// Lets every policy lease for which it pays. By default none does: a lease moves admissions in
-    /// time, by [bounds](TwoTier::bounds) that somebody should have agreed to.
+    /// Lets every policy lease that benefits from it. By default none does: a lease moves
+    /// admissions in time, within [bounds](TwoTier::bounds) that the operator should accept first.
     pub fn leases(mut self, settings: LeaseSettings) -> Self {
         self.plan = self.plan.with_all(settings);
         self
     }
 
-    /// Sets how one policy leases, whatever holds for the others; `None`: not at all.
+    /// Sets how one policy leases, regardless of the others; `None`: not at all.
     pub fn leases_of(
         mut self,
         policy: impl Into<Box<str>>,
@@ -61,8 +61,9 @@ impl<S: Store + 'static> TwoTierBuilder<S> {
         self
     }
 
-    /// Sets the longest time that a refusal is believed, by default 1 s, at most one hour: so much
-    /// later can a call pass after another process gave something back. Zero remembers no refusals.
+    /// Sets the longest time for which a refusal is remembered, by default 1 s, at most one hour: a
+    /// call may pass that much later after another process has given permits back. Zero remembers
+    /// no refusals.
     pub fn deny_cap(mut self, cap: Duration) -> Self {
         self.deny_cap = cap;
         self
@@ -84,7 +85,7 @@ impl<S: Store + 'static> TwoTierBuilder<S> {
     ///
     /// # Errors
     ///
-    /// When a setting makes no sense.
+    /// When a setting is invalid.
     pub fn build(self) -> Result<TwoTier<S>, TierError> {
         self.plan.check()?;
         if self.deny_cap > DENY_CAP_MAX {
@@ -99,13 +100,13 @@ impl<S: Store + 'static> TwoTierBuilder<S> {
     }
 }
 
-/// A setting of a [`TwoTier`] that makes no sense.
+/// An invalid setting of a [`TwoTier`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TierError {
     /// The sync period is out of range.
     Sync(Duration),
-    /// The longest time that a refusal is believed is out of range.
+    /// The longest time for which a refusal is remembered is out of range.
     DenyCap(Duration),
     /// The size of a table is out of range.
     Entries(usize),

@@ -1,21 +1,22 @@
 //! Refusals that need no store.
 //!
-//! A refusal says from when the same call passes. Until then nothing can make it pass but a refund, a
-//! reset, a settlement or another quota; so the same call, or a dearer one, is refused without
-//! asking. What this process gives back drops the entry at once. What others give back is noticed
-//! when the entry ends: after its wait, and at the latest after the cap.
+//! A refusal says when the same call passes. Until then only a refund, a reset, a settlement or
+//! another quota can make it pass; so the same call, or one with a higher cost, is refused without
+//! a store call. When this process gives permits back, it drops the entry at once. When another
+//! process does, this one notices when the entry ends: after its wait, and at the latest after the
+//! cap.
 //!
-//! | | what a remembered refusal answers |
+//! | call | answer from a remembered refusal |
 //! |---|---|
 //! | the same cost | the store's own answer, exact to the tick |
-//! | a dearer call, GCRA | the wait for what it needs more, rounded up to 1 ns |
-//! | a dearer call, windows | the end of the window |
-//! | a dearer call, sliding counter or log | not answered: the store is asked |
-//! | a cheaper call | not answered: it may pass |
+//! | a higher cost, GCRA | the wait for the permits that it needs more, rounded up to 1 ns |
+//! | a higher cost, windows | the end of the window |
+//! | a higher cost, sliding counter or log | none: the store decides |
+//! | a lower cost | none: it may pass |
 //!
-//! What remains is told exactly too: by GCRA it grows with time, in windows it does not change. Of the
-//! sliding algorithms a refusal is remembered only if one permit was missing, because then nothing
-//! remains to be told but what was left.
+//! The remaining permits are exact, too: with GCRA they grow with time, in windows they do not
+//! change. For the sliding algorithms a refusal is remembered only if one permit was missing,
+//! because then the number of remaining permits does not change before the wait is over.
 
 use super::table::{Slot, Table, Tally};
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub(super) struct Denial {
     limit: u64,
     remaining: u64,
     until: Tick,
-    /// When it is forgotten, whatever the wait is.
+    /// When the entry ends, regardless of the wait.
     ends: Tick,
     full_at: Option<Tick>,
 }
@@ -65,7 +66,7 @@ impl Denial {
         if self.algorithm != Algorithm::Gcra {
             return self.remaining;
         }
-        // At `until` there will be `cost`; before it, less by what refills meanwhile.
+        // At `until`, `cost` permits remain; before it, fewer by the number that refills meanwhile.
         // OVERFLOW: a wait of 64 bits by a count of 55.
         let wait = u128::from(self.until.since(now).as_nanos() as u64);
         let missing =
@@ -102,7 +103,8 @@ impl DenialCache {
         self.cap
     }
 
-    /// Refuses what is known to be refused. Else returns the epoch, for [`note`](Self::note).
+    /// Refuses a demand that is known to be refused. Otherwise returns the epoch, for
+    /// [`note`](Self::note).
     pub(super) fn refuse(&self, id: u128, now: Tick, demand: &Demand<'_>) -> Result<Decision, u64> {
         if self.cap.is_zero() {
             return Err(0);
@@ -116,8 +118,8 @@ impl DenialCache {
         refusal.ok_or(bucket.epoch)
     }
 
-    /// Remembers a refusal, unless something was given back since `epoch`; a take makes an older
-    /// refusal stale.
+    /// Remembers a refusal, unless permits were given back since `epoch`; a take removes an older
+    /// refusal.
     pub(super) fn note(&self, demand: &Demand<'_>, (id, epoch): (u128, u64), own: &Decision) {
         let cost = demand.cost();
         if self.cap.is_zero() || cost == 0 {
@@ -153,7 +155,7 @@ impl DenialCache {
         );
     }
 
-    /// Forgets a key: something was given back, or taken in another way.
+    /// Forgets the refusal of a key: another verb has given back or taken permits.
     pub(super) fn forget(&self, id: u128) {
         let mut bucket = self.table.bucket(id);
         bucket.epoch = bucket.epoch.wrapping_add(1);

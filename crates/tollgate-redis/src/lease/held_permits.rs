@@ -1,14 +1,14 @@
-//! What this process holds of a key: permits that the store has charged already.
+//! The permits of a key that this process holds: the store has charged them already.
 //!
 //! ```text
 //! ask(cost):
 //!   the life of the permits is over      -> they are dropped
 //!   enough of them                       -> take them; few left: fetch more ahead of the need
-//!   the store had too little just now    -> refused, until it is worth asking again
-//!   somebody is asking already           -> wait for that
-//!   else                                 -> fetch `want`, then take
+//!   the store had too little just now    -> refused, until the next useful call
+//!   another request is asking already    -> wait for its answer
+//!   otherwise                            -> fetch `want`, then take
 //!
-//! want = what was asked for in a sync period, at least the cost, at most the current lease
+//! want = the demand of a sync period, at least the cost, at most the current lease
 //! current lease: from 2 to the largest; less by every permit that expires unused, more by a 32nd
 //!                with every fetch that finds the last lease used up
 //! land(granted of want):
@@ -18,10 +18,10 @@
 //! ```
 //!
 //! Demand per sync period is an average with a weight of one half for the newest period, in 1/256
-//! permits; a period that is not over counts with what it has brought so far, so that a fresh key
-//! doubles its leases until they suffice.
+//! permits; an unfinished period counts with its demand so far, so that a new key doubles its
+//! leases until they suffice.
 //!
-//! INVARIANT: what is held and what is being fetched is together at most the largest lease. All
+//! INVARIANT: held permits and permits being fetched are together at most the largest lease. All
 //! bounds of `Bounds` follow from this, and from the store having charged every permit before.
 
 use super::{
@@ -40,31 +40,31 @@ const GROWTH: u32 = 5;
 const LEASE_MIN: u64 = 2;
 
 pub(super) struct HeldPermits {
-    /// Of the plan and the number of processes that the terms follow from.
+    /// Identifies the plan and the number of processes that the terms depend on.
     stamp: u64,
     terms: Terms,
     quota: Quota,
     algorithm: Algorithm,
 
     tokens: u64,
-    /// The most that is fetched at once, in 1/256 permits: few if the last leases expired unused.
+    /// The most permits in one fetch, in 1/256 permits: few if the last leases expired unused.
     current: u64,
     expires: Tick,
     flight: Option<Arc<SingleFlight>>,
 
-    /// Demand per sync period; that of the period which has begun at `since`.
+    /// Demand per sync period; `seen` is that of the period that began at `since`.
     demand: u64,
     seen: u64,
     since: Tick,
 
-    /// Until when the store need not be asked.
+    /// Until then, the store need not be called.
     next_call: Tick,
-    /// Until when nothing is fetched ahead, because it failed.
+    /// Until then, nothing is fetched ahead, because a fetch failed.
     next_ahead: Tick,
     told: Told,
 }
 
-/// What the store said last.
+/// The store's last answer.
 struct Told {
     limit: u64,
     left: u64,
@@ -73,38 +73,38 @@ struct Told {
     is_degraded: bool,
 }
 
-/// Who asks.
+/// The request for permits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asking {
     pub(super) cost: u64,
-    /// Not again after waiting.
+    /// Whether this is the first attempt, not one after waiting.
     pub(super) is_first: bool,
     /// How long the store takes to answer.
     pub(super) round_trip_ns: u64,
 }
 
-/// What to do next.
+/// The next step.
 pub(super) enum Step {
-    /// It passes. Few are left: fetch more, if so.
+    /// The demand passes. If few permits are left, fetch more.
     Taken(Decision, Option<Fetch>),
     Refused(Decision),
     Wait(Arc<SingleFlight>),
     Fetch(Fetch),
 }
 
-/// A store call to be made.
+/// A store call to make.
 pub(super) struct Fetch {
     pub(super) want: u64,
     pub(super) flight: Arc<SingleFlight>,
 }
 
-/// What came back for a [`Fetch`].
+/// The result of a [`Fetch`].
 pub(super) struct Landing {
     pub(super) want: u64,
-    /// The cost of who asked; zero if it was fetched ahead.
+    /// The cost of the caller; zero if the fetch was ahead of the need.
     pub(super) cost: u64,
     pub(super) decision: Decision,
-    /// The longest that a refusal is believed.
+    /// The longest time for which a refusal is remembered.
     pub(super) believed: Duration,
 }
 
@@ -136,14 +136,14 @@ impl HeldPermits {
         }
     }
 
-    /// Tells whether the terms still follow from what is in force.
+    /// Tells whether the terms still match the settings in force.
     pub(super) fn is_current(&self, stamp: u64, demand: &Demand<'_>) -> bool {
         self.stamp == stamp
             && self.quota == demand.quota()
             && self.algorithm == demand.policy().algorithm()
     }
 
-    /// Changes the terms. What was fetched by another quota is dropped.
+    /// Changes the terms. Permits fetched under another quota are dropped.
     pub(super) fn retune(&mut self, demand: &Demand<'_>, of: (u64, Terms), tally: &mut Tally) {
         let (quota, algorithm) = (demand.quota(), demand.policy().algorithm());
         (self.stamp, self.terms) = of;
@@ -168,7 +168,7 @@ impl HeldPermits {
         self.tokens
     }
 
-    /// Takes permits, or says what it needs for that.
+    /// Takes permits, or returns the step that is needed first.
     pub(super) fn ask(&mut self, now: Tick, asking: Asking, tally: &mut Tally) -> Step {
         let cost = asking.cost;
         if asking.is_first {
@@ -190,14 +190,14 @@ impl HeldPermits {
             if !flight.is_stuck(now) {
                 return Step::Wait(Arc::clone(flight));
             }
-            // Those who wait for it ask for themselves, and this one fetches anew.
+            // The waiters ask by themselves, and this caller fetches anew.
             flight.fail();
             flight.end();
             self.flight = None;
         }
         match self.fetch(now, cost) {
             Some(fetch) => Step::Fetch(fetch),
-            // Not reached: a cost is at most the largest lease.
+            // Unreachable: a cost is at most the largest lease.
             None => Step::Refused(self.answer(now, cost, Outcome::Later)),
         }
     }
@@ -209,7 +209,7 @@ impl HeldPermits {
         if self.flight.is_some() || least > room {
             return None;
         }
-        // The last lease was of use to the end: this one may be larger. OVERFLOW: the largest lease is
+        // The last lease was used up, so this one may be larger. OVERFLOW: the largest lease is
         // half a burst, below 2^50.
         self.current += self.current >> GROWTH;
         self.current = self.current.min(self.terms.lease_max << FRACTION);
@@ -219,7 +219,7 @@ impl HeldPermits {
         Some(Fetch { want, flight })
     }
 
-    /// Holds what a fetch has brought. Returns the decision for who asked.
+    /// Adds the permits of a fetch. Returns the decision for its caller.
     pub(super) fn land(&mut self, now: Tick, landing: &Landing, tally: &mut Tally) -> Decision {
         let Landing { want, cost, decision, believed } = landing;
         self.flight = None;
@@ -242,7 +242,8 @@ impl HeldPermits {
         if granted == 0 {
             let retry_at = decision.retry_at().unwrap_or(self.next_call);
             self.told.retry_at = retry_at;
-            // A degraded refusal says nothing about the store: it is asked again at its pace.
+            // A degraded refusal says nothing about the store: the next call follows after one
+            // pace.
             let longest = if decision.is_degraded() { Duration::ZERO } else { *believed };
             self.next_call = self.next_call.max(retry_at.min(now.saturating_add(longest)));
         }
@@ -257,7 +258,7 @@ impl HeldPermits {
         self.answer(now, *cost, Outcome::Allowed)
     }
 
-    /// Two sync periods; permits of a window end with it.
+    /// Returns the end of the permits: after two sync periods, but permits of a window end with it.
     fn life(&self, now: Tick, decision: &Decision) -> Tick {
         let end = now.saturating_add(Duration::from_nanos(2 * self.terms.sync_ns));
         match (self.algorithm, decision.full_at()) {
@@ -266,12 +267,12 @@ impl HeldPermits {
         }
     }
 
-    /// Tells whether this call is the one that is under way.
+    /// Tells whether this flight is the current one.
     pub(super) fn is_flight(&self, flight: &Arc<SingleFlight>) -> bool {
         self.flight.as_ref().is_some_and(|own| Arc::ptr_eq(own, flight))
     }
 
-    /// Notes that a call has brought nothing, unless it is over already.
+    /// Records that a fetch has failed, unless it is over already.
     pub(super) fn give_up(&mut self, now: Tick, flight: &Arc<SingleFlight>) {
         if self.is_flight(flight) {
             self.flight = None;
@@ -284,7 +285,7 @@ impl HeldPermits {
         (self.next_call, self.told.retry_at) = (Tick::ZERO, Tick::ZERO);
     }
 
-    /// Takes permits back that were not used after all.
+    /// Takes back permits that were not used after all.
     pub(super) fn put_back(&mut self, now: Tick, permits: u64, tally: &mut Tally) {
         self.expire(now, tally);
         let room = self.terms.lease_max.saturating_sub(self.tokens);
@@ -318,12 +319,12 @@ impl HeldPermits {
         self.seen = self.seen.saturating_add(cost).min(1 << 48);
     }
 
-    /// Demand per sync period.
+    /// Returns the demand per sync period.
     fn usual(&self) -> u64 {
         self.seen.max(self.demand.div_ceil(1 << FRACTION))
     }
 
-    /// Tells whether what is held lasts for less than two round trips.
+    /// Tells whether the held permits last for less than two round trips.
     fn is_low(&self, round_trip_ns: u64) -> bool {
         let needed = 2 * u128::from(self.demand) * u128::from(round_trip_ns);
         (u128::from(self.tokens) << FRACTION) * u128::from(self.terms.sync_ns) < needed
@@ -352,7 +353,7 @@ impl Slot for HeldPermits {
     }
 }
 
-/// Returns nine to eleven tenths of a time, so that processes which began together do not stay so.
+/// Returns nine to eleven tenths of a time, so that processes that began together spread out.
 fn spread(nanos: u64) -> Duration {
     let tenth = nanos / 10;
     Duration::from_nanos(nanos - tenth + fastrand::u64(0..=2 * tenth))
@@ -362,7 +363,7 @@ fn spread(nanos: u64) -> Duration {
 mod tests {
     use super::*;
 
-    /// The memory that the docs of the builder state.
+    /// Checks the memory that the docs of the builder state.
     #[test]
     fn entries_are_as_small_as_stated() {
         use crate::lease::denial_cache::Denial;

@@ -1,11 +1,11 @@
-//! What has happened so far.
+//! The counts of a two-tier store.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
-/// What a [`TwoTier`](super::TwoTier) has done since it was built.
+/// The counts of a [`TwoTier`](super::TwoTier) since it was built.
 ///
 /// Of N decisions, `allowed_by_leases + refused_by_leases + refused_by_memory` needed no store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,11 +17,11 @@ pub struct TierStatus {
     pub refused_by_leases: u64,
     /// Demands that were refused by a remembered refusal.
     pub refused_by_memory: u64,
-    /// Calls of the store for decisions and permits, those ahead of the need included.
+    /// Store calls for decisions and permits, including those ahead of the need.
     pub store_calls: u64,
     /// Of those, calls ahead of the need, which no request waited for.
     pub refills_ahead: u64,
-    /// Requests that waited for a call which another one had begun.
+    /// Requests that waited for another request's call.
     pub shared_calls: u64,
     /// Permits that were fetched and dropped unused.
     pub wasted: u64,
@@ -43,7 +43,7 @@ pub(super) struct Counters {
 
 impl Counters {
     pub(super) fn add(counter: &AtomicU64, count: u64) {
-        // ORDERING: Relaxed, here and below. Numbers to be read, which order nothing.
+        // ORDERING: Relaxed, here and below. The counts order nothing.
         counter.fetch_add(count, Relaxed);
     }
 
@@ -51,7 +51,7 @@ impl Counters {
         counter.load(Relaxed)
     }
 
-    /// Counts a round trip, with a weight of one eighth. Of two at once, one may get lost.
+    /// Records a round trip, with a weight of one eighth. Of two at once, one may get lost.
     pub(super) fn note_round_trip(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let known = self.round_trip_ns.load(Relaxed);

@@ -1,4 +1,4 @@
-//! The breaker of one server: whether calls are sent to it.
+//! The breaker of one server: decides whether it receives calls.
 //!
 //! ```text
 //!   connecting --connected--> up --F of the last W calls failed, or no connection--> open
@@ -9,10 +9,10 @@
 //!                                                        +----> open -----+
 //! ```
 //!
-//! [`tollgate::Breaker`] decides. This host adds what a connection knows: a break ends when the server
-//! answers a PING, not when a time is over, so that no call is spent on finding out; and it keeps the
-//! last error, to tell callers why. While no calls come, PINGs stand in for the three that must succeed: else a server
-//! without traffic would stay on trial.
+//! [`tollgate::Breaker`] decides. This host adds the state of the connection: a break ends when the
+//! server answers a PING, not after a time, so that no call is lost on a probe; and it keeps the
+//! last error, for the errors of callers. While there are no calls, PINGs replace the three that
+//! must succeed: otherwise a server without traffic would stay on trial.
 
 use super::{Settings, wait::backoff};
 use std::{
@@ -25,10 +25,10 @@ use std::{
 };
 use tollgate::{BreakerState, BreakerWindow, CallOutcome, Clock, Pass, Tick, Trip};
 
-/// So many calls are let through while probing, and must succeed.
+/// How many calls pass while probing; all must succeed.
 const TRIALS: u32 = 3;
 
-/// Whether calls are sent to a server.
+/// Whether a server receives calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Connecting,
@@ -47,7 +47,7 @@ impl State {
         }
     }
 
-    /// Tells whether nobody answers there, as far as is known.
+    /// Tells whether the server is known not to answer.
     pub(super) fn is_lost(self) -> bool {
         self == Self::Open
     }
@@ -82,7 +82,7 @@ impl Breaker {
             .open_for(Duration::MAX)
             .jitter(0)
             .trials(TRIALS)
-            // After this time a call on trial that has not ended is not waited for any more.
+            // After this time, the breaker no longer waits for a trial call that has not ended.
             .patience(settings.probe_max.max(settings.deadline))
             .clock(clock.clone())
             .build()
@@ -107,7 +107,7 @@ impl Breaker {
         match self.breaker.state() {
             BreakerState::HalfOpen => State::Probing,
             state if !state.is_closed() => State::Open,
-            // ORDERING: Relaxed. It publishes nothing, and both mean that calls pass.
+            // ORDERING: Relaxed. The flag publishes nothing, and calls pass in both states.
             _ if self.was_reached.load(Relaxed) => State::Up,
             _ => State::Connecting,
         }
@@ -117,7 +117,7 @@ impl Breaker {
         self.detail().last_error.clone()
     }
 
-    /// Lets a call through, or says why not.
+    /// Lets a call through, or returns the reason for the refusal.
     pub(super) fn admit(&self, server: &str) -> Result<Pass<'_>, String> {
         self.breaker.try_pass().map_err(|open| {
             let detail = self.detail();
@@ -145,8 +145,8 @@ impl Breaker {
         self.report(&mut detail)
     }
 
-    /// Opens it, because there is no connection or a probe failed. Returns the new state if it
-    /// changed.
+    /// Opens the breaker, because there is no connection or a probe failed. Returns the new state
+    /// if it changed.
     pub(super) fn open(&self, error: &str) -> Option<State> {
         let mut detail = self.detail();
         detail.last_error = Some(error.to_owned());
@@ -158,13 +158,13 @@ impl Breaker {
         self.report(&mut detail)
     }
 
-    /// Records that the server answered a probe, which counts as a call while it is on trial. Returns the new state if it
-    /// changed.
+    /// Records that the server answered a probe, which counts as a call while it is on trial.
+    /// Returns the new state if it changed.
     pub(super) fn probed(&self) -> Option<State> {
         if self.state() != State::Probing {
             return self.connected();
         }
-        // If calls are on trial already, they decide.
+        // If trial calls are under way already, they decide.
         self.breaker.try_pass().ok().and_then(|pass| self.succeeded(pass))
     }
 
@@ -174,14 +174,14 @@ impl Breaker {
         // ORDERING: Relaxed; see `state`.
         let was_reached = self.was_reached.swap(true, Relaxed);
         if !was_reached && self.breaker.state().is_closed() {
-            // What failed before the first connection says nothing.
+            // Failures before the first connection say nothing.
             self.breaker.automatic();
         }
         self.breaker.try_now();
         self.report(&mut detail)
     }
 
-    /// Returns the state if it is not the one that was last reported.
+    /// Returns the state if it differs from the last reported one.
     fn report(&self, detail: &mut Detail) -> Option<State> {
         let state = self.state();
         if state == detail.state {
@@ -201,7 +201,7 @@ impl Breaker {
         self.detail().opened
     }
 
-    /// Returns how long to wait after so many failures.
+    /// Returns the wait after a number of failures.
     pub(super) fn wait_after(&self, failures: u32) -> Duration {
         backoff(self.probe_min, self.probe_max, failures)
     }
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn opens_after_five_failures_of_the_last_ten_calls() {
-        // good and bad calls in turn, and whether the last one opens it
+        // the order of good and bad calls, and whether the last one opens it
         for (calls, opens) in [
             ("bbbb", false),
             ("bbbbb", true),
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(breaker.connected(), Some(State::Up));
         breaker.open("x");
         assert_eq!(breaker.probed(), Some(State::Probing));
-        // Further connections say nothing new.
+        // Further connections change nothing.
         assert_eq!([breaker.connected(), breaker.connected(), breaker.connected()], [None; 3]);
         let probes: Vec<_> = (0..3).map(|_| breaker.probed()).collect();
         assert_eq!(probes, [None, None, Some(State::Up)]);

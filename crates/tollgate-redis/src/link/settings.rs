@@ -1,4 +1,4 @@
-//! Where the servers are, and how long to wait for them.
+//! The addresses of the servers, and timeouts.
 
 mod secret;
 mod url;
@@ -7,7 +7,7 @@ pub use secret::Secret;
 
 use std::{error::Error, fmt, path::PathBuf, str::FromStr, time::Duration};
 
-/// Where the servers are, and how long to wait for them.
+/// The addresses of the servers, and timeouts.
 ///
 /// Made from an address, whose parameters can also be set here:
 ///
@@ -38,68 +38,68 @@ use std::{error::Error, fmt, path::PathBuf, str::FromStr, time::Duration};
 #[non_exhaustive]
 pub struct Settings {
     pub(super) place: Place,
-    /// How long a call may take, redirections included. 50 ms: a limiter that answers later than
-    /// that is in the way.
+    /// The deadline of a call, redirections included. 50 ms: a limiter that takes longer is in the
+    /// way.
     pub deadline: Duration,
-    /// How long it may take until a connection can be used. 500 ms: name lookup, TLS and login.
+    /// The longest time until a connection can be used. 500 ms: name lookup, TLS and login.
     pub connect_timeout: Duration,
     /// Connections to each server, 1 to 16. 1: calls share it, and one keeps a server busy.
     pub connections: usize,
-    /// Calls that may wait for their reply on one connection, 1 to 1 000 000. 10 000. More are
-    /// refused at once.
+    /// Calls that may wait for their reply on one connection, 1 to 1 000 000. 10 000. Calls beyond
+    /// that fail at once.
     pub max_in_flight: usize,
     /// The user to log in as; without, the default user.
     pub user: Option<String>,
-    /// The password to log in with (`password_file` names a file in place of it).
+    /// The password to log in with (`password_file` names a file instead).
     pub password: Option<Secret>,
     /// The user to log in as at a Sentinel.
     pub sentinel_user: Option<String>,
-    /// The password of the Sentinels (`sentinel_password_file` names a file in place of it).
+    /// The password of the Sentinels (`sentinel_password_file` names a file instead).
     pub sentinel_password: Option<Secret>,
     /// The number of the database (`db`). 0, and always 0 in a Cluster.
     pub database: u32,
-    /// Whether connections are encrypted, and whom they trust.
+    /// Whether connections are encrypted, and which certificates they trust.
     pub tls: Option<Tls>,
-    /// The version of the protocol to ask for: 3, or 2. With 3, a server that knows only 2 is
-    /// spoken to in 2.
+    /// The version of the protocol to ask for: 3, or 2. With 3, the link falls back to 2 if the
+    /// server does not know 3.
     pub protocol: u8,
     /// The name of the connections in `CLIENT LIST`. `tollgate`.
     pub client_name: String,
-    /// So many failures of the last `breaker_window` calls open the breaker, 1 to 64. 5.
+    /// How many failures among the last `breaker_window` calls open the breaker, 1 to 64. 5.
     pub breaker_failures: u32,
-    /// Of how many calls the failures are counted, up to 64. 10.
+    /// The number of calls among which failures are counted, up to 64. 10.
     pub breaker_window: u32,
     /// How long an open breaker waits before the first probe, at least 1 ms. 50 ms.
     pub probe_min: Duration,
-    /// How long it waits at most. 1 s: it doubles from the first, with a tenth of jitter.
+    /// The longest such wait. 1 s: it doubles from the first, with a tenth of jitter.
     pub probe_max: Duration,
-    /// After how long without a reply to a `PING` a connection is given up. 2 s.
+    /// How long a `PING` may remain without a reply before the connection is closed. 2 s.
     pub stall_timeout: Duration,
-    /// How often a connection is asked by a `PING` whether it still stands. 10 s: so one that died
-    /// silently is found before it is needed.
+    /// How often a `PING` checks a connection. 10 s: it finds a silently dead connection before the
+    /// connection is needed.
     pub keepalive: Duration,
-    /// How often the Sentinels or the Cluster are asked who is primary, without a reason. 10 s.
+    /// How often the link asks the Sentinels or the Cluster for the primary without a reason. 10 s.
     pub refresh: Duration,
     /// The longest string in a reply, in bytes, up to 64 MiB. 1 MiB.
     pub max_bulk: usize,
 }
 
-/// Whom an encrypted connection trusts.
+/// Which certificates encrypted connections trust and present.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tls {
-    /// A PEM file with the certificates to trust; without, those of the system (`ca`).
+    /// A PEM file with the certificates to trust; if `None`, those of the system (`ca`).
     pub ca: Option<PathBuf>,
-    /// A PEM file with the certificate to show (`cert`).
+    /// A PEM file with the client's certificate (`cert`).
     pub certificate: Option<PathBuf>,
     /// A PEM file with its private key (`key`).
     pub key: Option<PathBuf>,
-    /// The name that a server's certificate must have; without, that of its address
+    /// The name that a server's certificate must have; if `None`, that of its address
     /// (`server_name`).
     pub server_name: Option<String>,
 }
 
-/// Where one server is.
+/// The address of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Address {
     Tcp { host: String, port: u16 },
@@ -116,7 +116,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Where the servers are.
+/// The addresses of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     One(Address),
@@ -191,11 +191,11 @@ impl Settings {
         }
     }
 
-    /// Judges the settings. [`Link::open`](crate::Link::open) does it too.
+    /// Checks the settings. [`Link::open`](crate::Link::open) does it too.
     ///
     /// # Errors
     ///
-    /// Names the first value that makes no sense, the rule and a way out.
+    /// Names the first invalid value, the rule and a way out.
     pub fn check(&self) -> Result<(), SettingsError> {
         let wrong = |name: &str, value: &dyn fmt::Display, rule: &str| {
             Err(SettingsError(format!("{name} {value} is out of range; use {rule}")))
@@ -314,7 +314,7 @@ impl FromStr for Settings {
     }
 }
 
-/// An address or a setting that makes no sense.
+/// An invalid address or setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsError(pub(super) String);
 

@@ -37,10 +37,10 @@ local function give_back(at, n, now, c, a, b, m, l)
   if y < 0 then x, y = x - 1, y + c end
   return a, b, x, y
 end
-local function refund(at, n, _, now, parameters)
+local function refund(at, n, is_owed, now, parameters)
   local c, a, b = struct.unpack('<ddd', parameters)
   local da, db, x, y = give_back(at, n, now, c, a, b, at, n * 9000 / c)
-  return struct.pack('<dd', da, db), x, y
+  return struct.pack('<dd', da, db), x, y, is_owed
 end
 local function life(at, _, _, now)
   return math.ceil((at - now) / 1000) + 2

@@ -22,10 +22,8 @@ local function open(key, id, mark, units, ms, most, now)
   redis.call('SET', key, v .. claim, 'PX', math.max(left, ms + GRACE))
   return true
 end
--- Takes a claim out. Returns the others, where it was, and what it says.
-local function close(key, id)
-  local v = redis.call('GET', key)
-  if not v then return end
+-- Takes a claim out of a ledger. Returns the others, where it was, and what it says; nil if it is not there.
+local function close(v, id)
   for at = 1, #v, SIZE do
     if string.sub(v, at, at + 8) == id then
       local m, l, units = struct.unpack('<ddd', v, at + 9)
@@ -52,6 +50,23 @@ local function lower(v, from, a, b, c, least, rest)
     if l < 0 then m, l = m - 1, l + 9000 end
     return math.max(m, 0), l, units
   end)
+end
+-- Lets no claim reach beyond a + b/c, where the state's booking ends: a change of quota may have cut that, and what
+-- was cut off cannot be given back. Of the claims beyond, the oldest keeps what is left.
+local function cut(v, a, b, c)
+  b = b * 9000 / c
+  for at = 1, #v, SIZE do
+    local m, l = struct.unpack('<dd', v, at + 9)
+    if m > a or (m == a and l > b) then
+      local x, y = a, b
+      return change(v, at, function(m, l, units)
+        if m < a or (m == a and l <= b) then return m, l, units end
+        m, l, x, y = x, y, 0, 0
+        return m, l, units
+      end)
+    end
+  end
+  return v
 end
 local function keep(key, v)
   if v == '' then redis.call('DEL', key) else redis.call('SET', key, v, 'KEEPTTL') end

@@ -15,7 +15,7 @@ if passed then
     if not open(KEYS[count + i], id, mark, units, ms, ARGV[at + 3], now) then
       -- Nothing is written yet but the claims before this one.
       for k = 1, i - 1 do
-        local v = close(KEYS[count + k], ARGV[at + 2] .. string.char(k))
+        local v = close(redis.call('GET', KEYS[count + k]) or '', ARGV[at + 2] .. string.char(k))
         if v then keep(KEYS[count + k], v) end
       end
       return 'F'

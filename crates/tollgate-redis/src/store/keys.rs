@@ -1,16 +1,17 @@
-//! What states are called in Redis.
+//! The names of states in Redis.
 //!
 //! ```text
 //! prefix : letter of the algorithm, length of its windows : { key } : policy
 //! ```
 //!
-//! So windows of another length are other states; a state says nothing of its limit. GCRA has one state for
-//! all quotas.
+//! So windows of different lengths are different states; a state does not contain its limit. GCRA
+//! has one state for all quotas.
 //!
-//! What users supply is escaped: no brace can move a key to another slot of a cluster, and no colon
-//! can make two names of one. The policies of one key share a slot. A key of more than [`LONG`] bytes is
-//! `%sha256-` and the 64 digits of its SHA-256: a bounded name, alike in every process, which no escaped
-//! key can look like, because two digits of 0 to F follow each of its percent signs.
+//! Input of users is escaped: no brace can move a key to another slot of a cluster, and no colon
+//! can give two keys the same name. All policies of a key share a slot. A key of more than [`LONG`]
+//! bytes becomes `%sha256-` and the 64 digits of its SHA-256: a name of bounded length, the same in
+//! every process. No escaped key can look like it, because two digits of 0 to F follow each percent
+//! sign of an escaped key.
 
 use super::rule::Kind;
 use crate::slot_of;
@@ -19,31 +20,31 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 use std::{hash::Hasher, sync::OnceLock};
 use tollgate::store::StoreError;
 
-/// Which states share a slot of a cluster, and so can be one decision in one call.
+/// Which states share a slot of a cluster, and so can be decided in one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Placement {
-    /// Those of one key, whatever the policy. Limits of different keys that are asked for together
+    /// The states of one key, for all policies. If a decision has limits of different keys, they
     /// are taken slot by slot, and given back if one refuses.
     #[default]
     ByKey,
-    /// All. Every decision is all or nothing, and one server of a cluster does all the work.
+    /// All states. Every decision is all or nothing, and one server of a cluster does all the work.
     OneSlot,
 }
 
-/// How names are made.
+/// Makes the names.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     prefix: String,
     placement: Placement,
-    /// The secret by which keys are hashed, if they are.
+    /// The secret for hashing keys, if they are hashed.
     secret: Option<[u8; 16]>,
 }
 
-/// What is in the braces for the empty key: no escape looks like it.
+/// The text in the braces for the empty key: no escape looks like it.
 const EMPTY: &str = "%";
 
-/// The longest key that is written as it is, in bytes.
+/// The longest key that is written verbatim, in bytes.
 const LONG: usize = 256;
 
 impl Names {
@@ -75,7 +76,7 @@ impl Names {
         self.named(&what, policy, key)
     }
 
-    /// Returns the name of what is in flight, and its slot.
+    /// Returns the name of a key's permits in flight, and its slot.
     pub(crate) fn permits(&self, name: &str, key: &[u8]) -> (Vec<u8>, u16) {
         self.named(b"p", name, key)
     }
@@ -133,7 +134,7 @@ impl Names {
         [state, b":claims"].concat()
     }
 
-    /// Returns the name of a reservation, in the slot that its id names.
+    /// Returns the name of a reservation, in the slot that its id contains.
     pub(crate) fn reservation(&self, id: u64) -> (Vec<u8>, u16) {
         let slot = (id >> ID_BITS) as u16;
         (format!("{}:r:{{{}}}:{id:016x}", self.prefix, tag_of(slot)).into_bytes(), slot)
@@ -160,8 +161,8 @@ fn tag_of(slot: u16) -> u32 {
     tags.get(usize::from(slot)).copied().unwrap_or(0)
 }
 
-/// Appends text in which nothing means anything: braces, colons, percent signs, and all that is
-/// not printable ASCII, become `%` and two digits.
+/// Appends text without special characters: braces, colons, percent signs, and all that is not
+/// printable ASCII, become `%` and two digits.
 fn escape(name: &mut Vec<u8>, text: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in text {
@@ -212,11 +213,11 @@ mod tests {
                 String::from_utf8(name).unwrap()
             };
             let name = of(None, &long);
-            // As `head -c 257 /dev/zero | tr '\\0' a | sha256sum` says.
+            // The result of `head -c 257 /dev/zero | tr '\\0' a | sha256sum`.
             let digest = "e8d95cc2b4bc198c54b40bd214df958afb65f5e73d2c2eafe0593cf5c635c1f0";
             assert!(name.contains(&format!("%sha256-{digest}")), "{name}");
             assert!(of(None, &long[1..]).contains(&"a".repeat(LONG)), "a short one is readable");
-            // A client that sends what a digest looks like meets nobody.
+            // A key that looks like a digest does not collide with one.
             let copied = name.split(['{', '}', ':']).find(|part| part.contains("sha256")).unwrap();
             assert_ne!(of(None, copied.as_bytes()), name);
             let other = [&long[..], b"b"].concat();

@@ -1,8 +1,9 @@
-//! Replies from bytes that come in pieces, of both versions of the protocol.
+//! Parses replies, in pieces of bytes, of both versions of the protocol.
 //!
-//! Every byte is looked at once or twice, however the pieces are cut: arrays that are not complete
-//! wait on a stack, a line that is not complete is not searched again, and a string is waited for by
-//! its length. Nothing is allocated by a length that was announced: only by bytes that are there.
+//! Every byte is scanned once or twice, however the pieces are cut: incomplete arrays wait on a
+//! stack, an incomplete line is not searched again, and for a string the parser waits until it has
+//! its length. The parser allocates only for bytes that have arrived, never for an announced
+//! length.
 //!
 //! | type | becomes |
 //! |---|---|
@@ -10,7 +11,7 @@
 //! | `-` `!` | [`Reply::Error`] |
 //! | `:` `#` | [`Reply::Int`]: true is 1 |
 //! | `_` `$-1` `*-1` | [`Reply::Nil`] |
-//! | `*` `~` `%` | [`Reply::Array`]: a map with keys and values in turn |
+//! | `*` `~` `%` | [`Reply::Array`]: a map with alternating keys and values |
 //! | `>` `\|` | nothing: a push is dropped, and so is an attribute |
 
 use super::Reply;
@@ -263,7 +264,7 @@ impl ReplyParser {
         }
     }
 
-    /// Counts anew if no reply is in the making.
+    /// Restarts the count if no reply is in progress.
     fn at_the_start(&mut self) {
         if self.open.is_empty() {
             (self.elements, self.total) = (0, 0);

@@ -1,19 +1,19 @@
-//! What the server tells the desk, and is told by it.
+//! The interface between the administrators' endpoints and the configuration manager.
 
 use std::{fmt, future::Future, pin::Pin};
 use tollgate::Tick;
 
-/// What [`Control::reload`] returns.
+/// The result of [`Control::reload`].
 pub type ControlFuture<'a> =
     Pin<Box<dyn Future<Output = Result<ReloadReport, String>> + Send + 'a>>;
 
-/// Who loads the configuration and writes snapshots.
+/// Loads the configuration and knows the state of the snapshots.
 pub trait Control: Send + Sync {
-    /// Loads the configuration again. If it is wrong, the old one stays in force and the error says
-    /// what is wrong.
+    /// Loads the configuration again. If it is wrong, the old one stays in force and the error
+    /// names the mistakes.
     fn reload(&self) -> ControlFuture<'_>;
 
-    /// Tells how the last load and the last snapshots went. Must not wait.
+    /// Returns how the last load and the last snapshots went. Must not wait.
     fn status(&self) -> ControlStatus;
 }
 
@@ -23,16 +23,16 @@ impl fmt::Debug for dyn Control {
     }
 }
 
-/// What a load has changed.
+/// The result of a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReloadReport {
     /// The version in force now.
     pub version: u64,
-    /// What to know nevertheless.
+    /// Warnings that did not prevent the load.
     pub warnings: Vec<String>,
 }
 
-/// How the configuration and the snapshots are.
+/// The state of the configuration and the snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControlStatus {
     /// The files and folders that the configuration comes from; none for the built-in one.
@@ -52,9 +52,9 @@ pub struct ControlStatus {
 pub struct LoadStatus {
     /// When it was tried.
     pub at: Tick,
-    /// What was wrong.
+    /// The errors of the configuration, if it was wrong.
     pub error: Option<String>,
-    /// What to know nevertheless.
+    /// Warnings that did not prevent the load.
     pub warnings: Vec<String>,
 }
 

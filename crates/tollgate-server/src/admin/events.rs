@@ -1,16 +1,18 @@
 //! Live figures for the dashboard, as server-sent events.
 //!
 //! The first event is `state`: everything that the page shows at its start, with the decisions of the last
-//! minute. A `tick` follows every second. Both say all that they speak of, not what has changed: a slow
-//! reader gets only the newest, and misses nothing by it. A stream that breaks off begins anew with `state`.
+//! minute. A `tick` follows every second. Both carry complete figures, not differences: a slow
+//! reader gets only the newest tick, and misses nothing by it. A stream that breaks off begins
+//! again with `state`. A stream ends when the permissions of its reader change.
 
 use super::{Alarm, sampler::Busy};
 use super::{
     policies::{adaptive, level},
     read::{degraded, problems},
     reply::{Problem, time},
+    route::Reader,
 };
-use crate::{net::Listener, server::Shared};
+use crate::{engine::NodeStatus, net::Listener, server::Shared};
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -55,7 +57,7 @@ fn event(name: &str, shared: &Shared, data: &Value) -> Bytes {
     format!("id: {id}\nevent: {name}\nretry: 1000\ndata: {data}\n\n").into()
 }
 
-/// Returns what a tick says.
+/// Returns the figures of a tick.
 fn figures(shared: &Shared) -> Value {
     let (plan, now) = (shared.engine.plan_arc(), shared.engine.now());
     let sampler = shared.admin.sampler();
@@ -64,12 +66,14 @@ fn figures(shared: &Shared) -> Value {
     let rules = plan.all_rules();
     let row = |(index, rates, last): (usize, super::Rates, [u32; 2])| {
         let rule = rules.get(index)?;
+        let level = level(shared, rule, now);
         Some(json!({
-            "id": rule.id(), "label": rule.label(),
+            "id": rule.id(), "label": plan.title(rule),
             "allowed_per_second": rates.allowed_per_second(),
             "denied_per_second": rates.denied_per_second(),
             "last": last,
-            "level": level(shared, rule, now),
+            "level": level.map(|level| level.left),
+            "capacity": level.map(|level| level.full),
             "in_flight": in_flight.get(rule.id()),
             "adaptive": rule.adaptive().map(adaptive),
         }))
@@ -80,10 +84,16 @@ fn figures(shared: &Shared) -> Value {
         (None, None) => json!({ "word": "ready" }),
     };
     let stores = shared.engine.stores().iter().enumerate().map(|(number, store)| {
+        let remote = store.remote().map(|store| store.status());
+        let servers = remote.as_ref().map(|remote| &remote.nodes);
+        let is_up = |node: &&NodeStatus| node.state == "up";
         json!({
             "name": super::store_name(&plan, number), "kind": store.kind(),
             "keys": store.memory().map(tollgate::store::MemoryStore::len),
             "bytes": store.memory().map(tollgate::store::MemoryStore::bytes),
+            "degraded": remote.as_ref().and_then(|remote| remote.degraded.as_ref()),
+            "servers": servers.map(Vec::len),
+            "servers_up": servers.map(|servers| servers.iter().filter(is_up).count()),
         })
     });
     json!({
@@ -111,13 +121,14 @@ pub(super) struct Events {
     shared: Arc<Shared>,
     /// Whether the connection is in use, for its idle timeout.
     active: Arc<AtomicBool>,
-    /// What comes first.
+    reader: Reader,
+    /// The first event, until it is sent.
     state: Option<Bytes>,
     next: Pin<Box<dyn Future<Output = Next> + Send>>,
 }
 
 impl Events {
-    /// Opens a stream. `may_change` says whether the page offers changes; if not, `why` tells the reader.
+    /// Opens a stream.
     ///
     /// # Errors
     ///
@@ -125,7 +136,7 @@ impl Events {
     pub(super) fn open(
         shared: &Arc<Shared>,
         active: &Arc<AtomicBool>,
-        (may_change, why): (bool, Option<&str>),
+        reader: Reader,
     ) -> Result<Self, Problem> {
         let ticks = &shared.admin.ticks.0;
         if ticks.receiver_count() >= MOST_STREAMS {
@@ -137,13 +148,14 @@ impl Events {
         receiver.mark_unchanged();
         let mut state = figures(shared);
         state["history"] = json!(shared.admin.sampler().totals());
-        state["may_change"] = json!(may_change);
-        state["read_only_because"] = json!(why);
+        state["may_change"] = json!(reader.may_change());
+        state["read_only_because"] = json!(reader.read_only_because(shared));
         state["has_session"] = json!(shared.access().has_tokens(Listener::Admin));
         state["tollgate"] = json!(env!("CARGO_PKG_VERSION"));
         Ok(Self {
             shared: Arc::clone(shared),
             active: Arc::clone(active),
+            reader,
             state: Some(event("state", shared, &state)),
             next: Box::pin(next(receiver, shared.drain())),
         })
@@ -157,7 +169,7 @@ impl Events {
         }
         let (receiver, tick) = ready!(self.next.as_mut().poll(cx));
         self.next = Box::pin(next(receiver, self.shared.drain()));
-        Poll::Ready(tick)
+        Poll::Ready(tick.filter(|_| self.reader.is_unchanged(&self.shared)))
     }
 }
 

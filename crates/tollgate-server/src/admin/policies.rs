@@ -19,11 +19,11 @@ use tollgate::{
     store::{Demand, Policy},
 };
 
-/// Policies in one answer, unless the caller says otherwise, and at most.
+/// Policies in one response: the default, and the maximum.
 const USUAL: u64 = 1000;
 const MOST: u64 = 20_000;
 
-/// After so many policies others have their turn.
+/// After so many policies, the task yields to others.
 const PIECE: usize = 16;
 
 /// Samples in the history of a policy.
@@ -79,7 +79,8 @@ pub(super) async fn policies(shared: &Shared, query: &Query) -> Result<String, P
     Ok(text)
 }
 
-/// Brings the busiest to the front. Without a word, the order is that of the files.
+/// Sorts the rules by name, or by recent admissions or denials, the most first. Without `by`, the
+/// order is that of the files.
 fn sort(shared: &Shared, by: Option<&str>, rules: &mut [&Rule]) -> Result<(), Problem> {
     let sampler = shared.admin.sampler();
     let rates = |rule: &&Rule| sampler.rates(rule.live(), Window::Short);
@@ -110,15 +111,15 @@ pub(super) fn policy(shared: &Shared, name: &str, query: &Query) -> Result<Value
     Ok(describe(shared, &seen, plan.rule(index), HISTORY as usize))
 }
 
-/// What the policies of one answer have in common.
+/// The values that the policies of one response share.
 struct Seen<'a> {
     plan: &'a Plan,
     now: Tick,
-    /// How many are in flight, by the ids of rules.
+    /// How many calls are in flight, by the ids of rules.
     in_flight: &'a HashMap<Box<str>, u64>,
 }
 
-/// Returns what a shared store promises of a rule.
+/// Returns the bounds that a shared store guarantees for a rule.
 fn bounds(shared: &Shared, rule: &Rule) -> Option<Value> {
     let store = shared.engine.stores().get(rule.store())?.remote()?;
     let bounds = store.bounds(rule.kind().policy()?)?;
@@ -131,7 +132,7 @@ fn bounds(shared: &Shared, rule: &Rule) -> Option<Value> {
     }))
 }
 
-/// Returns what there is to tell of a rule.
+/// Returns a rule with its counts, rates and state as JSON.
 fn describe(shared: &Shared, seen: &Seen<'_>, rule: &Rule, history: usize) -> Value {
     let Seen { plan, now, in_flight } = *seen;
     let live = rule.live();
@@ -155,11 +156,11 @@ fn describe(shared: &Shared, seen: &Seen<'_>, rule: &Rule, history: usize) -> Va
     };
     let crossed = |percent: &u8| json!({"percent": percent, "crossed": live.crossed(*percent)});
     let parents = rule.parents().iter().map(|parent| plan.rule(parent.rule).label());
-    let clock = shared.engine.clock();
+    let (clock, level) = (shared.engine.clock(), level(shared, rule, now));
     let mut told = json!({
         "id": rule.id(),
         "name": rule.name(),
-        "label": rule.label(),
+        "label": plan.title(rule),
         "domain": rule.domain(),
         "key": rule.free_keys(),
         "limit": limit(rule.kind()),
@@ -183,7 +184,8 @@ fn describe(shared: &Shared, seen: &Seen<'_>, rule: &Rule, history: usize) -> Va
         "rates": { "10s": rates(Window::Short), "60s": rates(Window::Long) },
         "in_flight": in_flight.get(rule.id()),
         "adaptive": rule.adaptive().map(adaptive),
-        "level": level(shared, rule, now),
+        "level": level.map(|level| level.left),
+        "capacity": level.map(|level| level.full),
         "bypassed_until": live.bypassed_until(now).map(|end| until(clock, now, end)),
     });
     if history > 0 {
@@ -210,7 +212,7 @@ fn rounded(rate: f64) -> f64 {
     (rate * 1000.0).round() / 1000.0
 }
 
-/// Returns a limit in words and numbers; null for none.
+/// Returns a limit as text and numbers; null for none.
 pub(super) fn limit(kind: &Kind) -> Value {
     let burst = match kind {
         Kind::Counted { rate: Rate::Counted { burst, .. }, .. } => *burst,
@@ -236,13 +238,23 @@ pub(super) fn limit(kind: &Kind) -> Value {
     }
 }
 
+/// The remaining permits of a policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Level {
+    /// Permits that are left now.
+    pub(crate) left: u64,
+    /// Permits when nothing is used.
+    pub(crate) full: u64,
+}
+
 /// Returns how many permits are left of a policy without a key, if its store is in this process.
-pub(crate) fn level(shared: &Shared, rule: &Rule, now: Tick) -> Option<u64> {
+pub(crate) fn level(shared: &Shared, rule: &Rule, now: Tick) -> Option<Level> {
     if !rule.free_keys().is_empty() {
         return None;
     }
     let store = shared.engine.stores().get(rule.store())?.memory()?;
     let policy = rule.policy_now()?;
     let mut demands = [Demand::new(&policy, b"", 0)];
-    Some(store.peek_at(now, &mut demands).ok()?.remaining())
+    let decision = store.peek_at(now, &mut demands).ok()?;
+    Some(Level { left: decision.remaining(), full: decision.limit() })
 }

@@ -1,4 +1,4 @@
-//! What only reads.
+//! Endpoints that only read.
 
 use super::{
     Alarm, Audit,
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use tollgate::{Tick, TopKey};
 
-/// Keys in an answer, unless the caller says otherwise, and at most.
+/// Keys in a response: the default, and the maximum.
 const USUAL_TOP: u64 = 10;
 const MOST_TOP: u64 = 10_000;
 
@@ -33,7 +33,7 @@ pub(super) fn health(query: &Query) -> Result<Value, Problem> {
     Ok(json!({ "status": "alive" }))
 }
 
-/// Tells why decisions are not what they should be, if so: a store cannot be asked, and each policy's
+/// Returns why decisions are degraded, if they are: a store cannot be reached, and each policy's
 /// `failure` decides.
 pub(super) fn degraded(shared: &Shared) -> Option<String> {
     if let Some((number, why)) = shared.engine.degraded() {
@@ -63,7 +63,7 @@ pub(super) fn ready(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
     match degraded {
         None => Ok(json_reply(StatusCode::OK, &json!({ "status": "ready" }))),
         Some(why) if is_strict => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why)),
-        // If a store is down for one it is down for all, and somebody must answer.
+        // A store that is down is down for every process, and some process must respond.
         Some(why) => Ok(json_reply(StatusCode::OK, &json!({ "status": "degraded", "why": why }))),
     }
 }
@@ -74,7 +74,7 @@ pub(super) fn version(query: &Query) -> Result<Value, Problem> {
     Ok(json!({ "name": "tollgate", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// `GET /health/detail`: 200 if all is well, 503 with what is wrong.
+/// `GET /health/detail`: 200 if all is well, 503 with the problems.
 pub(super) fn detail(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
     query.only(&["percent", "least"]).map_err(Problem::bad)?;
     let usual = Alarm::default();
@@ -89,7 +89,7 @@ pub(super) fn detail(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
     Ok(json_reply(status, &json!({ "status": word, "problems": wrong })))
 }
 
-/// Lists what is wrong, in words.
+/// Lists the current problems, as text.
 pub(super) fn problems(shared: &Shared, alarm: Alarm) -> Vec<Value> {
     let plan = shared.engine.plan_arc();
     let mut wrong: Vec<Value> = Vec::new();
@@ -146,7 +146,10 @@ pub(super) fn top(shared: &Shared, query: &Query) -> Result<Value, Problem> {
     let index = plan.named(wanted).map_err(|error| unusable(&error.into()))?;
     let rule = plan.rule(index);
     let list = |keys: Vec<TopKey>| -> Vec<Value> {
-        let told = |key: TopKey| json!({ "key": key.name, "cost": key.count, "error": key.error });
+        let told = |key: TopKey| {
+            let keys = KeyText::read(rule, &key.name);
+            json!({ "key": key.name, "keys": keys, "cost": key.count, "error": key.error })
+        };
         keys.into_iter().map(told).collect()
     };
     let Some(top) = rule.top_keys() else {
@@ -239,27 +242,37 @@ pub(super) fn specials(shared: &Shared, query: &Query) -> Result<Value, Problem>
             || String::from_utf8_lossy(&special.key).into_owned(),
             |rule| key_text(rule, &special.key),
         );
-        let policy = rule.map_or(&*special.rule, Rule::label);
+        let id = rule.map_or(&*special.rule, Rule::id);
+        let policy = rule.map_or_else(|| id.into(), |rule| plan.title(rule));
+        let keys = rule.and_then(|rule| KeyText::read(rule, &key));
         if let Some(end) = special.blocked_until {
-            blocked.push(json!({ "policy": policy, "key": key, "until": until(clock, now, end) }));
+            let until = until(clock, now, end);
+            blocked.push(json!({
+                "policy": policy, "id": id, "key": key, "keys": keys, "until": until,
+            }));
         }
         if let Some((kind, end)) = &special.limit {
             overridden.push(json!({
-                "policy": policy, "key": key, "limit": limit(kind),
+                "policy": policy, "id": id, "key": key, "keys": keys, "limit": limit(kind),
                 "until": until(clock, now, *end),
             }));
         }
     }
     let bypassed = plan.rules().iter().filter_map(|rule| {
         let end = rule.live().bypassed_until(now)?;
-        Some(json!({ "policy": rule.label(), "until": until(clock, now, end) }))
+        let until = until(clock, now, end);
+        Some(json!({ "policy": plan.title(rule), "id": rule.id(), "until": until }))
     });
     let banned = plan.rules().iter().flat_map(|rule| {
         rule.live().banned(now).into_iter().map(move |(key, end)| (rule, key, end))
     });
     let banned = banned.take(MOST_SPECIALS).map(|(rule, key, end)| {
         let key = key_text(rule, &key);
-        json!({ "policy": rule.label(), "key": key, "until": until(clock, now, end) })
+        let keys = KeyText::read(rule, &key);
+        json!({
+            "policy": plan.title(rule), "id": rule.id(), "key": key, "keys": keys,
+            "until": until(clock, now, end),
+        })
     });
     Ok(json!({
         "bypassed": bypassed.collect::<Vec<_>>(), "blocked": blocked, "overridden": overridden,
@@ -339,7 +352,7 @@ pub(super) fn store(shared: &Shared, query: &Query) -> Result<Value, Problem> {
     }))
 }
 
-/// Returns how a shared store is.
+/// Returns the state of a shared store.
 fn remote(status: &RemoteStatus) -> Value {
     let nodes = status.nodes.iter().map(|node| {
         json!({
@@ -366,7 +379,7 @@ fn remote(status: &RemoteStatus) -> Value {
     })
 }
 
-/// Returns what a store is called.
+/// Returns the name of a store.
 pub(crate) fn store_name(plan: &Plan, number: usize) -> &str {
     let declared = number.checked_sub(1).and_then(|index| plan.config().stores.get(index));
     declared.map_or("default", |store| &store.name)

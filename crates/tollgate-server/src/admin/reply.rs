@@ -1,4 +1,4 @@
-//! Answers: JSON, text, metrics, and problems.
+//! Responses: JSON, text, metrics, and problems.
 
 use super::events::Events;
 use crate::metrics::Exposition;
@@ -20,15 +20,15 @@ pub(super) type Reply = Response<ReplyBody>;
 
 type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The bytes of an answer.
+/// The body of a response.
 pub(super) enum ReplyBody {
     /// All at once.
     Full(Full<Bytes>),
-    /// Metrics, piece by piece.
+    /// Metrics, in pieces.
     Metrics {
-        /// What is left.
+        /// The metrics that are not sent yet.
         rest: Box<Exposition>,
-        /// While it is others' turn.
+        /// Set while the task yields to others.
         pause: Option<Pause>,
     },
     /// Live figures, until the reader leaves.
@@ -50,7 +50,7 @@ impl Body for ReplyBody {
                     ready!(waiting.as_mut().poll(cx));
                 }
                 // Decisions of other connections of this worker come before the next piece. Waking
-                // the task at once would not do: tokio looks at sockets only now and then while a
+                // the task at once is not enough: tokio polls sockets only occasionally while a
                 // task is ready.
                 *pause = Some(Box::pin(tokio::task::yield_now()));
                 Poll::Ready(rest.next().map(|text| Ok(Frame::data(Bytes::from(text)))))
@@ -82,7 +82,7 @@ pub(super) fn reply(status: StatusCode, kind: &'static str, text: impl Into<Byte
     *reply.status_mut() = status;
     let headers = reply.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    // What is told here is old a second later.
+    // The figures are out of date a second later.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     reply
 }
@@ -108,13 +108,17 @@ pub(super) fn events_reply(events: Events) -> Reply {
     reply
 }
 
-/// Sends a browser to another page of this server, with a cookie.
-pub(super) fn redirect(to: &'static str, cookie: Option<&str>) -> Reply {
+/// Sends a browser to another page of this server.
+pub(super) fn redirect(to: &'static str) -> Reply {
     let mut reply = reply(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", "");
-    let headers = reply.headers_mut();
-    headers.insert(header::LOCATION, HeaderValue::from_static(to));
+    reply.headers_mut().insert(header::LOCATION, HeaderValue::from_static(to));
+    reply
+}
+
+/// Adds a `Set-Cookie` header, if there is one to add.
+pub(super) fn with_cookie(mut reply: Reply, cookie: Option<String>) -> Reply {
     if let Some(cookie) = cookie.and_then(|cookie| HeaderValue::try_from(cookie).ok()) {
-        headers.insert(header::SET_COOKIE, cookie);
+        reply.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     reply
 }
@@ -126,7 +130,7 @@ pub(super) fn metrics_reply(metrics: Exposition) -> Reply {
     reply
 }
 
-/// Why there is no better answer: RFC 9457.
+/// Why a request failed, as RFC 9457 describes it.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) status: StatusCode,
@@ -134,17 +138,17 @@ pub(super) struct Problem {
     pub(super) extra: Option<Extra>,
 }
 
-/// What belongs to some statuses.
+/// Details that belong to some statuses.
 #[derive(Debug)]
 pub(super) enum Extra {
-    /// 405: the method that would do.
+    /// 405: the allowed method.
     Allow(&'static str),
-    /// 401: how to say who one is, and whether the connection ends: too many wrong tokens.
+    /// 401: how to authenticate, and whether the connection ends after too many wrong tokens.
     Authenticate {
         /// Whether it ends.
         closes: bool,
     },
-    /// 404: the endpoints that there are.
+    /// 404: the existing endpoints.
     Endpoints(Vec<String>),
 }
 

@@ -1,4 +1,4 @@
-//! Which request is answered by whom, and who may ask.
+//! Maps requests to their handlers, and checks the permissions of the caller.
 
 use super::{
     change,
@@ -9,15 +9,15 @@ use super::{
     read,
     reply::{
         Extra, Problem, Reply, events_reply, json_reply, json_text_reply, metrics_reply, redirect,
-        text_reply,
+        text_reply, with_cookie,
     },
-    session::{self, Session},
+    session::{self, Credentials},
     ui,
 };
 use crate::{
     metrics::{Exposition, Format},
     net::{
-        AuthError, Client, Listener, Penalty, Permission, Permissions, Secret, bearer,
+        AuthError, Client, Listener, Penalty, Permission, Permissions, Secret,
         browser::{Foreign, Headers, is_json},
     },
     server::Shared,
@@ -43,21 +43,23 @@ pub(super) struct Peer {
     pub(super) active: Arc<AtomicBool>,
 }
 
-/// Who may ask.
+/// The access that an endpoint needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     /// Everybody.
     Open,
-    /// Who has the token, if there is one.
+    /// Everybody, but the response shows whether a token is right: a wrong token delays it.
+    Page,
+    /// Callers with the token, if one is set.
     Read,
-    /// Who has the token; without one, who can reach the Unix socket.
+    /// Callers with the token; if none is set, callers over the Unix socket.
     Change,
 }
 
-/// What there is: method, path, who may, and what it does.
+/// The endpoints: method, path, access, and description.
 const ENDPOINTS: [(&str, &str, Access, &str); 27] = [
     ("GET", "/", Access::Open, "this list; browsers get the dashboard"),
-    ("GET", "/ui/", Access::Open, "the dashboard; with a token set, its login page"),
+    ("GET", "/ui/", Access::Page, "the dashboard; with a token set, its login page"),
     ("GET", "/ui/{file}", Access::Open, "scripts and styles of the dashboard"),
     ("POST", "/login", Access::Open, "token=...: begins the session of a browser"),
     ("POST", "/logout", Access::Open, "ends it"),
@@ -111,7 +113,7 @@ const ENDPOINTS: [(&str, &str, Access, &str); 27] = [
     ("POST", "/reload", Access::Change, "reload the configuration"),
 ];
 
-/// The beginnings of paths that go on with a name.
+/// The beginnings of paths that end with a name.
 const POLICY: &str = "/policies/";
 const FILE: &str = "/ui/";
 
@@ -144,11 +146,12 @@ async fn respond(
     let (head, body) = request.into_parts();
     let path = head.uri.path();
     if path == "/login" && head.method == Method::GET {
-        // Somebody who loads the page again after a wrong token.
-        return Ok(redirect(FILE, None));
+        // The browser reloads the page after a wrong token.
+        return Ok(redirect(FILE));
     }
     let (action, access) = endpoint(&head.method, path)?;
-    let granted = authorize(shared, peer, access, &head.headers).await?;
+    let credentials = Credentials::find(&head.headers, wall(shared), peer.is_tls);
+    let granted = authorize(shared, peer, (access, &credentials), &head.headers).await?;
     let query = Query::parse(head.uri.query().unwrap_or("")).map_err(Problem::bad)?;
     if access == Access::Change {
         query.only(&[]).map_err(Problem::bad)?;
@@ -157,21 +160,30 @@ async fn respond(
         return change::change(shared, &peer.client, action, &body).await;
     }
     let value = match action {
-        "/" if accepts(&head.headers, "text/html") => return Ok(redirect(FILE, None)),
+        "/" if accepts(&head.headers, "text/html") => return Ok(redirect(FILE)),
         "/" => return Ok(text_reply(index())),
         "/ui/" if granted.has(Permission::Read) => return file(ui::PAGE, &head.headers),
-        "/ui/" => return Ok(ui::login(StatusCode::OK, "")),
+        "/ui/" => {
+            // Ends an invalid session, so that the browser does not send it again.
+            let ends = credentials.has_session().then(|| session::end(&head.headers, peer.is_tls));
+            return Ok(with_cookie(ui::login(StatusCode::OK, ""), ends));
+        }
         // Only `/ui/` serves the page, because it checks the session.
         "/ui/{file}" => {
             let name = path[FILE.len()..].trim_end_matches(ui::PAGE);
             return file(name, &head.headers);
         }
-        "/login" => return login(shared, peer, read_body(shared, body).await?).await,
-        "/logout" => return Ok(redirect(FILE, Some(&session::end(peer.is_tls)))),
+        "/login" => {
+            let body = read_body(shared, body).await?;
+            return login(shared, peer, &head.headers, body).await;
+        }
+        "/logout" => {
+            let ends = session::end(&head.headers, peer.is_tls);
+            return Ok(with_cookie(redirect(FILE), Some(ends)));
+        }
         "/events" => {
-            let may_change = granted.has(Permission::Administer);
-            let why = (!may_change).then(|| read_only(shared));
-            return Events::open(shared, &peer.active, (may_change, why)).map(events_reply);
+            let reader = Reader { client: peer.client, credentials, granted };
+            return Events::open(shared, &peer.active, reader).map(events_reply);
         }
         "/metrics" => {
             let accepted = head.headers.get(header::ACCEPT);
@@ -198,7 +210,7 @@ async fn respond(
     value.map(|value: Value| json_reply(StatusCode::OK, &value))
 }
 
-/// Finds the endpoint of a request: its path as it is listed, and who may ask.
+/// Finds the endpoint of a request: its path in the list, and the access that it needs.
 fn endpoint(method: &Method, path: &str) -> Result<(&'static str, Access), Problem> {
     let goes_on = |start: &str| path.len() > start.len() && path.starts_with(start);
     let path = match () {
@@ -230,17 +242,17 @@ fn endpoint(method: &Method, path: &str) -> Result<(&'static str, Access), Probl
 ///
 /// # Errors
 ///
-/// When it may not do what the endpoint needs, with the reason.
+/// When the sender lacks the permission that the endpoint needs, with the reason.
 async fn authorize(
     shared: &Shared,
     peer: &Peer,
-    endpoint: Access,
+    (endpoint, credentials): (Access, &Credentials),
     headers: &HeaderMap,
 ) -> Result<Permissions, Problem> {
     let Peer { client, .. } = peer;
     let header = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes);
     let access = shared.access();
-    // Only `Origin`: a request without one changes nothing here.
+    // Only `Origin` matters: a request without it changes nothing here.
     let browser =
         Headers { host: header(header::HOST), origin: header(header::ORIGIN), site: None };
     access.check_browser(client, &browser).map_err(|foreign| {
@@ -250,26 +262,19 @@ async fn authorize(
         };
         Problem::new(status, foreign.to_string())
     })?;
-    let secret = header(header::AUTHORIZATION).and_then(bearer);
-    let session = match secret {
-        None => Session::find(headers, wall(shared), peer.is_tls),
-        Some(_) => None,
-    };
-    let by_session = session
-        .and_then(|session| access.granted(client.listener, |token| session.is_signed_by(token)));
-    let granted = match by_session {
-        Some(granted) => Ok(granted),
-        None => access.authenticate(client, secret),
-    };
+    let granted = credentials.granted(&access, client, wall(shared));
     let has_tokens = access.has_tokens(Listener::Admin);
     // A reload must not wait for a request that waits below.
     drop(access);
+    let is_wrong = granted == Err(AuthError::WrongSecret) && endpoint != Access::Open;
+    let closes = is_wrong && Penalty::of(shared, client).served(shared).await;
     let needed = match endpoint {
-        Access::Open => return Ok(granted.unwrap_or_default()),
-        Access::Read => Permission::Read,
+        Access::Open | Access::Page if !closes => return Ok(granted.unwrap_or_default()),
+        Access::Open | Access::Page | Access::Read => Permission::Read,
         Access::Change => Permission::Administer,
     };
-    if needed == Permission::Administer && by_session.is_some() && browser.origin.is_none() {
+    let by_session = has_tokens && granted.is_ok() && credentials.has_session();
+    if needed == Permission::Administer && by_session && browser.origin.is_none() {
         let text = "a session may change something only from a page of this server, and this \
                     request has no `Origin`; send the token as `Authorization: Bearer ...`";
         return Err(Problem::new(StatusCode::FORBIDDEN, text));
@@ -282,9 +287,7 @@ async fn authorize(
             Err(Problem::new(StatusCode::FORBIDDEN, text))
         }
         Ok(_) => Err(Problem::new(StatusCode::FORBIDDEN, NO_TOKEN)),
-        Err(error) => {
-            let is_wrong = error == AuthError::WrongSecret;
-            let closes = is_wrong && Penalty::of(shared, client).served(shared).await;
+        Err(_) => {
             let text = "send the token of this server as `Authorization: Bearer ...`";
             let extra = Some(Extra::Authenticate { closes });
             Err(Problem { extra, ..Problem::new(StatusCode::UNAUTHORIZED, text) })
@@ -292,15 +295,35 @@ async fn authorize(
     }
 }
 
-/// Why nobody can change something over TCP.
+/// Why nobody can change anything over TCP.
 const NO_TOKEN: &str = "changes need a token, and none is set: start the server with \
     `admin_token_file`, or use a Unix socket as `admin` endpoint";
 
-/// Returns why a reader of the dashboard sees no actions.
-fn read_only(shared: &Shared) -> &'static str {
-    match shared.access().has_tokens(Listener::Admin) {
-        true => "your token grants `read`, and changes need `administer`",
-        false => NO_TOKEN,
+/// The reader of a stream, and what it may do.
+#[derive(Debug)]
+pub(super) struct Reader {
+    client: Client,
+    credentials: Credentials,
+    granted: Permissions,
+}
+
+impl Reader {
+    pub(super) const fn may_change(&self) -> bool {
+        self.granted.has(Permission::Administer)
+    }
+
+    /// Returns why the page offers no actions; `None` if it does.
+    pub(super) fn read_only_because(&self, shared: &Shared) -> Option<&'static str> {
+        (!self.may_change()).then(|| match shared.access().has_tokens(Listener::Admin) {
+            true => "your token grants `read`, and changes need `administer`",
+            false => NO_TOKEN,
+        })
+    }
+
+    /// Tells whether the reader has the permissions that it had when the stream began: its session
+    /// has not ended, and no reload has removed its token.
+    pub(super) fn is_unchanged(&self, shared: &Shared) -> bool {
+        self.credentials.granted(&shared.access(), &self.client, wall(shared)) == Ok(self.granted)
     }
 }
 
@@ -309,16 +332,22 @@ fn wall(shared: &Shared) -> Duration {
 }
 
 /// Begins the session of a browser, if the form holds a right token.
-async fn login(shared: &Shared, peer: &Peer, body: Bytes) -> Result<Reply, Problem> {
+async fn login(
+    shared: &Shared,
+    peer: &Peer,
+    headers: &HeaderMap,
+    body: Bytes,
+) -> Result<Reply, Problem> {
     let form = Query::parse(&String::from_utf8_lossy(&body)).map_err(Problem::bad)?;
     form.only(&["token"]).map_err(Problem::bad)?;
-    // People paste it with the end of the line.
+    // People paste the token with its line end.
     let token = form.all("token").next().unwrap_or_default().trim_ascii();
     let granted = shared.access().authenticate(&peer.client, Some(token));
     match granted {
         Ok(granted) if granted.has(Permission::Read) => {
-            let cookie = session::begin(&Secret::new(token), wall(shared), peer.is_tls);
-            Ok(redirect(FILE, Some(&cookie)))
+            let secret = Secret::new(token);
+            let begins = session::begin(&secret, wall(shared), headers, peer.is_tls);
+            Ok(with_cookie(redirect(FILE), Some(begins)))
         }
         Ok(_) => Ok(ui::login(
             StatusCode::FORBIDDEN,
@@ -354,7 +383,7 @@ fn file(name: &str, headers: &HeaderMap) -> Result<Reply, Problem> {
     })
 }
 
-/// Refuses a body that a web page could send to any server without asking it first.
+/// Refuses a body that a web page could send to any server without a preflight request.
 fn check_type(headers: &HeaderMap, body: &[u8]) -> Result<(), Problem> {
     let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     if kind.map_or(body.is_empty(), is_json) {

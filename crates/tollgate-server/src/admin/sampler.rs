@@ -1,8 +1,8 @@
 //! How fast the counts grow: one sample a second of each rule, for a minute.
 //!
-//! A slot of a ring has what was added since the sample before. Slots are as long as the time between
-//! two calls of [`Sampler::tick`], so a late call makes a longer slot and no wrong rate. Memory: 496
-//! bytes for each rule. A rule that a reload keeps keeps its slots.
+//! A slot of a ring holds the counts added since the previous sample. A slot is as long as the time
+//! between two calls of [`Sampler::tick`], so a late call makes a longer slot and no wrong rate.
+//! Memory: 496 bytes for each rule. A rule that survives a reload keeps its slots.
 
 use crate::{
     engine::Engine,
@@ -18,10 +18,10 @@ use tollgate::Tick;
 /// Slots of a ring: a minute of seconds.
 const SLOTS: usize = 60;
 
-/// A store that failed in so many samples in a row is failing.
+/// A store that failed in this many consecutive samples is failing.
 const FAILING: u32 = 3;
 
-/// Samples the counts of all rules. Somebody must call [`tick`](Self::tick) every second.
+/// Samples the counts of all rules. The server calls [`tick`](Self::tick) every second.
 #[derive(Debug, Default)]
 pub struct Sampler {
     state: Mutex<State>,
@@ -33,11 +33,11 @@ struct State {
     tracks: Vec<Track>,
     /// Tracks by the address of their counts.
     index: HashMap<usize, usize>,
-    /// When the slots ended; the first is when the oldest began.
+    /// When the slots ended; the first entry is when the oldest slot began.
     ends: VecDeque<Tick>,
     /// The slot to write next.
     next: usize,
-    /// What all rules together decided in each slot.
+    /// The decisions of all rules together in each slot.
     totals: [[u64; 2]; SLOTS],
     /// Samples so far.
     samples: u64,
@@ -74,7 +74,7 @@ fn address(live: &Arc<Live>) -> usize {
 pub(super) struct Busy {
     /// The number of the rule in the plan, its rates, and what it allowed and denied in the last sample.
     pub(super) rows: Vec<(usize, Rates, [u32; 2])>,
-    /// How many rules decided something.
+    /// How many rules made decisions.
     pub(super) busy: usize,
     /// All of them together.
     pub(super) total: Rates,
@@ -82,7 +82,7 @@ pub(super) struct Busy {
     pub(super) last: [u64; 2],
 }
 
-/// How far back to look.
+/// How far back a rate looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
     /// Ten samples.
@@ -100,31 +100,32 @@ impl Window {
     }
 }
 
-/// What was decided in a window.
+/// The decisions in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// Decisions that let pass.
+    /// Admissions.
     pub allowed: u64,
-    /// Decisions that refused.
+    /// Denials.
     pub denied: u64,
-    /// How long the window was; less than it is called after if the samples do not go back so far.
+    /// The actual length of the window; shorter than its name says if the samples do not go back
+    /// that far.
     pub span: Duration,
 }
 
 impl Rates {
-    /// Returns the decisions per second that let pass.
+    /// Returns the admissions per second.
     #[must_use]
     pub fn allowed_per_second(&self) -> f64 {
         per_second(self.allowed, self.span)
     }
 
-    /// Returns the refusals per second.
+    /// Returns the denials per second.
     #[must_use]
     pub fn denied_per_second(&self) -> f64 {
         per_second(self.denied, self.span)
     }
 
-    /// Tells whether refusals are at least `percent` of all decisions.
+    /// Tells whether denials are at least `percent` of all decisions.
     #[must_use]
     pub fn is_denied_by(&self, percent: u8) -> bool {
         let all = u128::from(self.allowed) + u128::from(self.denied);
@@ -136,17 +137,17 @@ fn per_second(count: u64, span: Duration) -> f64 {
     if span.is_zero() { 0.0 } else { count as f64 / span.as_secs_f64() }
 }
 
-/// When a rule refuses so much that somebody should look.
+/// When the denials of a rule deserve attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alarm {
-    /// Refusals were at least this percentage of the decisions of a whole minute,
+    /// Denials were at least this percentage of the decisions of a whole minute,
     pub percent: u8,
-    /// and there were at least so many decisions.
+    /// and there were at least this many decisions.
     pub least: u64,
 }
 
 impl Default for Alarm {
-    /// 95 %, of at least 20 decisions: fewer say little.
+    /// 95 % of at least 20 decisions: fewer decisions say little.
     fn default() -> Self {
         Self { percent: 95, least: 20 }
     }
@@ -157,7 +158,7 @@ impl Sampler {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a sample. Call it every second. The first call only notes where the counts are.
+    /// Takes a sample. Call it every second. The first call only records the current counts.
     pub fn tick(&self, engine: &Engine) {
         let (plan, now) = (engine.plan_arc(), engine.now());
         let mut state = self.lock();
@@ -198,13 +199,13 @@ impl Sampler {
         }
     }
 
-    /// Returns what a rule decided in a window up to the last sample.
+    /// Returns the decisions of a rule in a window up to the last sample.
     #[must_use]
     pub fn rates(&self, live: &Arc<Live>, window: Window) -> Rates {
         self.lock().rates(live, window)
     }
 
-    /// Returns allowed and denied of the last `most` samples, the oldest first.
+    /// Returns the allowed and denied decisions of the last `most` samples, the oldest first.
     #[must_use]
     pub fn history(&self, live: &Arc<Live>, most: usize) -> Vec<[u32; 2]> {
         let state = self.lock();
@@ -218,15 +219,16 @@ impl Sampler {
         self.lock().samples
     }
 
-    /// Returns what all rules together allowed and denied in each of the last samples, the oldest first.
+    /// Returns the allowed and denied decisions of all rules together in each of the last samples,
+    /// the oldest first.
     #[must_use]
     pub fn totals(&self) -> Vec<[u64; 2]> {
         let state = self.lock();
         state.recent(SLOTS).map(|slot| state.totals[slot]).collect()
     }
 
-    /// Returns the rules that decided most in the last ten samples, those with the most refusals first, at
-    /// most `most`.
+    /// Returns the rules with the most decisions in the last ten samples, those with the most
+    /// denials first, at most `most`.
     pub(super) fn busiest(&self, most: usize) -> Busy {
         let state = self.lock();
         let newest = state.recent(1).next();
@@ -256,7 +258,7 @@ impl Sampler {
         }
     }
 
-    /// Returns the rules that refuse too much, if the samples go back a minute.
+    /// Returns the rules that deny too much, if the samples go back a minute.
     #[must_use]
     pub fn alarms(&self, plan: &Plan, alarm: Alarm) -> Vec<(RuleIndex, Rates)> {
         let state = self.lock();
@@ -265,7 +267,7 @@ impl Sampler {
         }
         let rules = plan.all_rules().iter().enumerate();
         let rated = rules.map(|(index, rule)| {
-            // OVERFLOW: rules are numbered so.
+            // OVERFLOW: a rule's number has this type.
             (index as RuleIndex, state.rates(rule.live(), Window::Long))
         });
         let is_alarming = |(_, rates): &(RuleIndex, Rates)| {

@@ -1,18 +1,14 @@
 //! From the parts of a request to its answer.
 //!
-//! Limits that are in force are charged all or none. Those in shadow mode are charged each on its own,
-//! and only if the request passes, as they would be if they were in force. Those in quota mode are
-//! charged with the others as long as one of them lets pass.
+//! Limits in force are charged all or none. Limits in shadow mode are charged one by one, and only
+//! if the request passes, as they would be if they were in force. Limits in quota mode are charged
+//! with those in force as long as one of them admits.
 
 use super::{
     Answer, Code, Engine, Part, Request, RequestError, Status, Verb,
     special::{By, Mode},
 };
-use crate::{
-    config::Failure,
-    plan::{Kind, Plan, Rule},
-};
-use std::fmt;
+use crate::{config::Failure, plan::Plan};
 use tollgate::{
     Decision, Quota, Tick,
     store::{Demand, Policy, Store, StoreError},
@@ -29,12 +25,12 @@ pub(super) enum Op {
 }
 
 impl Engine {
-    /// Decides a request by a plan, as of `now`. The answer's memory is used again.
+    /// Decides a request by a plan, as of `now`. The answer's memory is reused.
     ///
     /// # Errors
     ///
-    /// When the request makes no sense. A refusal is no error, and neither is a store that does not
-    /// answer: each rule says what happens then.
+    /// When the request is invalid. A denial is no error, and neither is a store that does not
+    /// respond: each rule says what happens then.
     pub async fn decide(
         &self,
         plan: &Plan,
@@ -80,7 +76,7 @@ impl Engine {
                     self.failed(store, &error, answer);
                 }
                 if is_refused(answer) {
-                    // What other stores were charged is given back.
+                    // Gives back the charges of the other stores.
                     self.undo(plan, (now, store), answer).await;
                     refused = true;
                     break;
@@ -95,7 +91,7 @@ impl Engine {
         self.shadows(plan, (now, op), answer).await;
     }
 
-    /// Decides the limits in shadow mode, each on its own.
+    /// Decides the limits in shadow mode, one by one.
     pub(super) async fn shadows(&self, plan: &Plan, (now, op): (Tick, Op), answer: &mut Answer) {
         for index in 0..answer.parts.len() {
             let part = answer.parts[index];
@@ -116,7 +112,8 @@ impl Engine {
         }
     }
 
-    /// Looks at one limit by a cost that is not the part's own: with a cost of 0 at what is left as it is.
+    /// Peeks at one limit with another cost than the part's own; a cost of 0 shows the remaining
+    /// permits as they are.
     async fn look_alone(
         &self,
         plan: &Plan,
@@ -134,16 +131,18 @@ impl Engine {
         }
     }
 
-    /// Looks at all limits, and changes nothing.
+    /// Peeks at all limits, and changes nothing.
     async fn look(&self, plan: &Plan, now: Tick, answer: &mut Answer) {
         self.look_together(plan, now, answer).await;
         answer.allowed = !are_quotas_spent(&answer.parts) && !answer.parts.iter().any(is_final);
         if answer.allowed && is_refused(answer) {
-            // Those with room are charged alone: they are asked again, for what would be left.
+            // Only the limits with permits left are charged: asks them again, for the permits that
+            // would remain.
             pass_by_quota(answer);
             self.look_together(plan, now, answer).await;
         } else if !answer.allowed && answer.parts.iter().any(is_refused_unasked) {
-            // The store does not know of that refusal, and tells what would be left.
+            // The store does not know of that denial, and reports the permits that would remain
+            // after a charge.
             for index in 0..answer.parts.len() {
                 let Part { code, is_decided, decision, .. } = answer.parts[index];
                 if code == Code::Allowed && !is_decided && decision.is_some() {
@@ -154,7 +153,7 @@ impl Engine {
         self.shadows(plan, (now, Op::Look), answer).await;
     }
 
-    /// Looks at all limits in force.
+    /// Peeks at all limits in force.
     async fn look_together(&self, plan: &Plan, now: Tick, answer: &mut Answer) {
         for store in 0..self.stores.len() {
             let asked = self.ask(plan, (now, Op::Look, store), answer, is_in_force).await;
@@ -164,8 +163,8 @@ impl Engine {
         }
     }
 
-    /// Asks a store about those of its parts that `picks` picks, and notes what it says. Returns
-    /// `None` if there are none.
+    /// Asks a store about those of its parts that `picks` selects, and records its decisions.
+    /// Returns `None` if there are none.
     pub(super) async fn ask(
         &self,
         plan: &Plan,
@@ -212,14 +211,14 @@ impl Engine {
         Some(asked)
     }
 
-    /// Gives back what other stores than `refusing`, before it, were charged, and looks at what is
-    /// left then.
+    /// Gives back the charges of all stores before `refusing`, and reads the permits that remain
+    /// then.
     async fn undo(&self, plan: &Plan, (now, refusing): (Tick, usize), answer: &mut Answer) {
         let Answer { parts, keys, policies, .. } = answer;
         for part in parts.iter().filter(|part| is_in_force(part) && part.store < refusing) {
             let charged = demand(plan, (policies, keys), part).zip(part.decision);
             if let Some((demand, decision)) = charged {
-                // A store that fails now has charged too much: said in the docs.
+                // A store that fails now keeps the charge: the docs say so.
                 let _ = self.stores[part.store].undo(&demand, &decision).await;
             }
         }
@@ -231,9 +230,10 @@ impl Engine {
         }
     }
 
-    /// Decides each part of a store that has returned an error. A store that could not be reached
-    /// leaves it to the part's rule. A bound that is reached refuses, whatever the rule says: it would be
-    /// no bound otherwise. So does a call that the store cannot make sense of.
+    /// Decides each part of a store that has returned an error. If the store could not be reached,
+    /// the part's rule decides. If a bound of the store is reached, the part is denied whatever the
+    /// rule says: it would be no bound otherwise. A call that the store cannot make sense of is
+    /// denied, too.
     pub(super) fn failed(&self, store: usize, error: &StoreError, answer: &mut Answer) {
         self.health.failed(store, error, self.now());
         if error.is_full() {
@@ -245,7 +245,7 @@ impl Engine {
             }
             part.code = match part.failure {
                 _ if error.is_full() => part.mode.refused(Code::Full),
-                // A store that can decide here has done so.
+                // A store that supports local decisions has made them already.
                 Failure::Open | Failure::Local if error.is_unreachable() => Code::FailedOpen,
                 _ => part.mode.refused(Code::FailedClosed),
             };
@@ -253,9 +253,9 @@ impl Engine {
         }
     }
 
-    /// Charges what was refused, all of it, for rules that count as the reference does. A cost above the
-    /// largest debt is not charged; health says so. What is left is reported as it is after all charges of
-    /// the request.
+    /// Charges refused hits in full, for rules that count as the reference does. A cost above the
+    /// largest debt is not charged; health reports it. The remaining permits are those after all
+    /// charges of the request.
     async fn charge_refused(&self, plan: &Plan, now: Tick, answer: &mut Answer) {
         let mut forced = 0_u64;
         for index in 0..answer.parts.len() {
@@ -294,7 +294,7 @@ impl Engine {
         }
     }
 
-    /// Gives back what is asked to be given back, and looks at what is left.
+    /// Gives permits back, and reads the permits that remain then.
     async fn give_back(&self, plan: &Plan, now: Tick, answer: &mut Answer) {
         for index in 0..answer.parts.len() {
             let part = answer.parts[index];
@@ -325,33 +325,34 @@ impl Engine {
     }
 }
 
-/// Tells whether a part is charged with the others.
+/// Tells whether a part is charged together with the others.
 pub(super) fn is_in_force(part: &Part) -> bool {
     part.mode != Mode::Shadow && !part.is_decided && part.code != Code::QuotaSpent
 }
 
-/// Tells whether the parts that were charged together refuse.
+/// Tells whether the parts that were charged together deny.
 pub(super) fn is_refused(answer: &Answer) -> bool {
     answer.parts.iter().any(|part| part.mode != Mode::Shadow && part.code.is_refused())
 }
 
-/// Tells whether a part refuses without its store.
+/// Tells whether a part denies without asking its store.
 fn is_refused_unasked(part: &Part) -> bool {
     part.is_decided && part.code.is_refused()
 }
 
-/// Tells whether there are parts in quota mode, and all of them refuse.
+/// Tells whether there are parts in quota mode, and all of them deny.
 fn are_quotas_spent(parts: &[Part]) -> bool {
     let mut quotas = parts.iter().filter(|part| part.mode == Mode::Quota).peekable();
     quotas.peek().is_some() && quotas.all(|part| part.code.is_refused())
 }
 
-/// Tells whether a part refuses the whole request. A bound that is reached does not mean that a quota is spent.
+/// Tells whether a part denies the whole request. A bound that is reached does not mean that a
+/// quota is spent.
 fn is_final(part: &Part) -> bool {
     part.code == Code::Full || part.code.is_refused() && part.mode == Mode::Enforced
 }
 
-/// After a refusal: if only parts in quota mode refuse, and not all of them, takes those out, so that
+/// After a denial: if only parts in quota mode deny, and not all of them, removes those, so that
 /// the others can be asked again.
 pub(super) fn pass_by_quota(answer: &mut Answer) -> bool {
     if answer.parts.iter().any(is_final) {
@@ -376,7 +377,7 @@ pub(super) fn pass_by_quota(answer: &mut Answer) -> bool {
     true
 }
 
-/// Returns why a part refused before its quota was called spent.
+/// Returns why a part denied, before its quota counted as spent.
 fn refusal(part: &Part) -> Code {
     match part.by {
         _ if part.blocked_until.is_some() => Code::Blocked,
@@ -385,7 +386,7 @@ fn refusal(part: &Part) -> Code {
     }
 }
 
-/// Returns what a part asks of its store; `None` if it asks nothing.
+/// Returns the demand of a part on its store; `None` if it has none.
 pub(super) fn demand<'a>(
     plan: &'a Plan,
     (policies, keys): (&'a [Policy], &'a [u8]),
@@ -399,23 +400,23 @@ pub(super) fn demand<'a>(
     let key = &keys[part.key.0 as usize..part.key.1 as usize];
     match part.limit {
         Some(limit) if policy.is_ad_hoc() => {
-            // It was judged when the part was made.
+            // The quota was checked when the part was made.
             Demand::ad_hoc(policy, key, part.cost, Quota::per(limit.count, limit.per)).ok()
         }
         _ => Some(Demand::new(policy, key, part.cost)),
     }
 }
 
-/// Notes what the store said about a part.
+/// Records the store's decision about a part.
 pub(super) fn note(part: &mut Part, decision: Option<Decision>) {
     part.decision = decision;
     let Some(decision) = decision else { return };
     let is_denied = decision.is_denied();
     if decision.is_degraded() && part.failure != Failure::Local {
-        // Nobody knows how much is left, and nothing was charged.
+        // The remaining permits are unknown, and nothing was charged.
         let closed = part.mode.refused(Code::FailedClosed);
         part.code = if is_denied { closed } else { Code::FailedOpen };
-        // A refusal may know when to come back.
+        // A denial may know when to retry.
         part.decision = part.decision.filter(|_| is_denied);
         part.is_decided = true;
         return;
@@ -423,7 +424,7 @@ pub(super) fn note(part: &mut Part, decision: Option<Decision>) {
     part.code = if is_denied { part.mode.refused(Code::Denied) } else { Code::Allowed };
 }
 
-/// Notes what each part was charged.
+/// Records what each part was charged.
 fn note_charges(answer: &mut Answer) {
     let allowed = answer.allowed;
     for part in answer.parts.iter_mut().filter(|part| !part.is_decided && part.limit.is_some()) {
@@ -432,12 +433,12 @@ fn note_charges(answer: &mut Answer) {
     }
 }
 
-/// Works out the status of each ask: that of its tightest part.
+/// Sets the status of each ask: that of its tightest part.
 fn summarize(asks: usize, answer: &mut Answer) {
     answer.statuses.resize(asks, Status { code: Code::Unlimited, part: None });
     for (index, part) in answer.parts.iter().enumerate() {
         let status = &mut answer.statuses[part.ask];
-        // A spent quota is told, although it does not bind.
+        // A spent quota is reported, although it does not bind.
         let rank = |part: &Part| match part.code {
             code if code.is_refused() => (0, part.rank().1),
             Code::QuotaSpent => (1, 0),
@@ -447,38 +448,5 @@ fn summarize(asks: usize, answer: &mut Answer) {
         if status.part.is_none_or(|best| rank(part) < rank(&answer.parts[best])) {
             *status = Status { code: part.code, part: Some(index) };
         }
-    }
-}
-
-/// A key as people read it.
-pub(crate) struct KeyText<'a> {
-    key: &'a [u8],
-    /// How many values it has at most.
-    values: usize,
-}
-
-impl<'a> KeyText<'a> {
-    /// Returns a key of a rule.
-    pub(crate) fn of(rule: &Rule, key: &'a [u8]) -> Self {
-        let is_override = matches!(rule.kind(), Kind::PerCall) && !rule.domain().is_empty();
-        // An override is counted by all entries of its descriptor.
-        Self { key, values: if is_override { usize::MAX } else { rule.free_keys().len() } }
-    }
-}
-
-impl fmt::Display for KeyText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.values <= 1 {
-            return f.write_str(&String::from_utf8_lossy(self.key));
-        }
-        let mut rest = self.key;
-        for index in 0..self.values {
-            let Some((length, after)) = rest.split_first_chunk::<4>() else { break };
-            let length = (u32::from_le_bytes(*length) as usize).min(after.len());
-            let (value, after) = after.split_at(length);
-            write!(f, "{}{}", if index > 0 { ", " } else { "" }, String::from_utf8_lossy(value))?;
-            rest = after;
-        }
-        Ok(())
     }
 }

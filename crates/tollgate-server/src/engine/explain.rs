@@ -1,6 +1,6 @@
 //! Why a request was decided as it was, for people.
 
-use super::{Answer, Code, Part, Request, Subject, Verb, decide::KeyText, special::Mode};
+use super::{Answer, Code, Part, Request, Subject, Verb, key_text::KeyText, special::Mode};
 use crate::plan::Plan;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -62,8 +62,8 @@ impl Answer {
         })
     }
 
-    /// Returns how much was left before the decision: what is left after it, and what the request took of it, or
-    /// would have taken.
+    /// Returns the permits before the decision: those that remain after it, plus those that the
+    /// request took of them, or would have taken.
     fn before(&self, part: &Part, is_peek: bool) -> Option<u64> {
         let same = |other: &&Part| other.rule == part.rule && self.key(other) == self.key(part);
         let decision = part.decision?;
@@ -76,8 +76,8 @@ impl Answer {
         Some(part.before.unwrap_or_else(|| taken.fold(left, u64::saturating_add)))
     }
 
-    /// Returns the largest cost of one ask that would pass now if it came alone (null if nothing limits it), and
-    /// when the cost that was asked for would.
+    /// Returns the largest cost of one ask that would pass now if it came alone (null if nothing
+    /// limits it), and when the requested cost would pass.
     fn would_pass(&self, plan: &Plan, now: Tick, (ask, is_peek): (usize, bool)) -> Value {
         let (mut cost, mut quotas, mut wait) = (None::<u64>, None::<u64>, None);
         for part in self.parts.iter().filter(|part| part.ask == ask && part.mode != Mode::Shadow) {

@@ -1,6 +1,6 @@
 //! How the stores are, and the sampled log of denials.
 
-use super::KeyText;
+use super::{KeyText, Part};
 use crate::plan::{Plan, Rule};
 use std::sync::{
     Mutex, PoisonError,
@@ -24,7 +24,7 @@ impl StoreHealth {
         if error.is_full() {
             return self.full(store, error, now);
         }
-        // ORDERING: Relaxed, here and below. A count for people to look at.
+        // ORDERING: Relaxed, here and below. The count is a statistic.
         let before = self.errors.fetch_add(1, Relaxed);
         // One line for each: the program throttles its log, and says how many lines it left out.
         tracing::warn!(store, count = before + 1, "the store failed: {error}");
@@ -83,14 +83,15 @@ pub(super) fn logged_key(rule: &Rule, key: &[u8]) -> String {
     key
 }
 
-/// One denial in so many is logged.
+/// Logs one in every `denial_log` denials.
 #[derive(Debug, Default)]
 pub(super) struct DenialLog {
     seen: AtomicU64,
 }
 
 impl DenialLog {
-    pub(super) fn note(&self, plan: &Plan, rule: &Rule, key: &[u8]) {
+    /// Logs the denial of a part, with the rate if it has one, and with what is left if its store was asked.
+    pub(super) fn note(&self, plan: &Plan, rule: &Rule, key: &[u8], part: &Part) {
         let settings = &plan.config().server;
         let Some(every) = settings.denial_log.filter(|every| *every > 0) else { return };
         // ORDERING: Relaxed. Any of them will do.
@@ -98,12 +99,17 @@ impl DenialLog {
         if !seen.is_multiple_of(every) {
             return;
         }
-        let policy = rule.label();
-        if settings.log_keys == Some(true) {
-            let key = logged_key(rule, key);
-            tracing::info!(target: "tollgate::denied", policy, %key, one_in = every, "denied");
-        } else {
-            tracing::info!(target: "tollgate::denied", policy, one_in = every, "denied");
-        }
+        let key = (settings.log_keys == Some(true)).then(|| logged_key(rule, key));
+        tracing::info!(
+            target: "tollgate::denied",
+            policy = rule.label(),
+            key = key.map(tracing::field::display),
+            cost = part.cost,
+            rate = part.limit.map(|limit| tracing::field::display(limit.rate())),
+            limit = part.limit.map(|limit| limit.capacity),
+            remaining = part.decision.map(|decision| decision.remaining()),
+            one_in = every,
+            "denied"
+        );
     }
 }

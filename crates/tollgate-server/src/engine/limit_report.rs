@@ -1,4 +1,4 @@
-//! The figures of a limit after a decision: worked out once, written by every protocol.
+//! The figures of a limit after a decision: computed once, written by every protocol.
 
 use super::{
     Answer, Code, Part, Status,
@@ -11,14 +11,14 @@ use tollgate::{Algorithm, Decision, Tick};
 /// The state of one limit after a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitReport<'p> {
-    /// The policy's name, and else its id.
+    /// The policy's name, or its id if it has none.
     pub policy: &'p str,
-    /// How many permits can be had at once: the burst if there is one, and else `count`.
+    /// How many permits a caller can take at once: the burst if there is one, otherwise `count`.
     pub limit: u64,
     /// How many permits are left after the decision: never more than `limit`.
     pub remaining: u64,
-    /// When all permits are back: of a fixed window, when it ends; of a blocked key, when the block ends. The
-    /// longest time there is if they never come back.
+    /// When all permits are back: for a fixed window, when it ends; for a blocked key, when the
+    /// block ends. [`Duration::MAX`] if they never come back.
     pub reset_after: Duration,
     /// When this limit would let the same request pass; `None` if it does so now, or if no wait helps.
     pub retry_after: Option<Duration>,
@@ -29,7 +29,8 @@ pub struct LimitReport<'p> {
 }
 
 impl LimitReport<'_> {
-    /// Returns the unit of time in which `limit` permits come, if it is one: of 10/s burst 600, the minute.
+    /// Returns the unit of time in which `limit` permits come, if there is one: for 10/s burst 600,
+    /// the minute.
     #[must_use]
     pub fn unit(&self) -> Option<Unit> {
         if self.limit == self.count {
@@ -43,15 +44,15 @@ impl LimitReport<'_> {
     }
 }
 
-/// Returns the time from which waits are measured: a request that has waited for a store is answered later than
-/// it came.
+/// Returns the time from which waits are measured: a request that has waited for a store is
+/// answered later than it came.
 pub(crate) fn since(decision: &Decision, now: Tick) -> Tick {
     now.max(decision.at())
 }
 
 impl Answer {
-    /// Returns the report of the whole answer: that of the limit that [bound](Self::bound_part), without a wait
-    /// if the request passes.
+    /// Returns the report of the whole answer: that of the limit that [bound](Self::bound_part),
+    /// without a wait if the request passes.
     #[must_use]
     pub fn report<'p>(&self, plan: &'p Plan, now: Tick) -> Option<LimitReport<'p>> {
         let report = self.report_of(plan, self.bound_part()?, now)?;
@@ -59,9 +60,9 @@ impl Answer {
         Some(LimitReport { retry_after, ..report })
     }
 
-    /// Returns the limit that decided: of those that refuse, the one with the longest wait; and else the one
-    /// with the least remaining. Limits that cannot refuse the request (shadow mode, a spent quota beside
-    /// others) count only if there is no other.
+    /// Returns the limit that decided: of those that deny, the one with the longest wait; if none
+    /// denies, the one with the least remaining. Limits that cannot deny the request (shadow mode,
+    /// a spent quota beside others) count only if there is no other.
     #[must_use]
     pub fn bound_part(&self) -> Option<&Part> {
         self.parts.iter().filter(|part| part.has_figures()).min_by_key(|part| part.rank())
@@ -78,14 +79,15 @@ impl Answer {
         self.report_of(plan, &self.parts[status.part?], now)
     }
 
-    /// Returns the report of a limit; `None` if it is unlimited, or passes without having been looked at.
+    /// Returns the report of a limit; `None` if it is unlimited, or passes without a look at its
+    /// state.
     #[must_use]
     pub fn report_of<'p>(&self, plan: &'p Plan, part: &Part, now: Tick) -> Option<LimitReport<'p>> {
         let PartLimit { count, per, capacity, .. } = part.limit.filter(|_| part.has_figures())?;
         let policy = plan.rule(part.rule).label();
         let block = part.blocked_until.map(|until| until.since(now));
         let decision = part.decision.as_ref();
-        // A limit that lets the request pass may be looked at again when it is in debt.
+        // A limit that admits the request may be peeked at again while it is in debt.
         let retry = decision.filter(|it| it.is_denied() && part.code != Code::Allowed);
         Some(LimitReport {
             policy,
@@ -104,7 +106,7 @@ impl Answer {
         let (at, reset) = match &part.decision {
             Some(decision) => {
                 let at = since(decision, now);
-                // A bucket that never refills says so with the longest time there is.
+                // A bucket that never refills reports the longest time.
                 (at, decision.reset_after(at).unwrap_or(Duration::MAX))
             }
             None => (now, Duration::ZERO),
@@ -117,7 +119,7 @@ impl Answer {
         }
     }
 
-    /// Returns when the window that is in force, or would begin now, ends.
+    /// Returns when the window ends that is in force, or that would begin now.
     fn window_end(&self, limit: PartLimit, now: Tick, is_closed: bool) -> Option<Duration> {
         match limit.algorithm {
             Algorithm::FixedWindow => {
@@ -133,7 +135,8 @@ impl Answer {
 }
 
 impl Part {
-    /// Tells whether there are figures: it is limited, and was looked at or refused without a look.
+    /// Tells whether the limit has figures: it is not unlimited, and was evaluated, or refused
+    /// without evaluation.
     pub(super) const fn has_figures(&self) -> bool {
         let passes = matches!(
             self.code,
@@ -142,7 +145,7 @@ impl Part {
         self.limit.is_some() && (self.decision.is_some() || !passes)
     }
 
-    /// Orders the limits of an answer: that which decides is the least.
+    /// Orders the limits of an answer: the deciding one is the least.
     pub(super) fn rank(&self) -> (u8, u64) {
         match self.code {
             code if code.is_refused() => (0, u64::MAX - self.waits_until()),
@@ -156,8 +159,8 @@ impl Part {
         self.decision.as_ref().map_or(u64::MAX, Decision::remaining)
     }
 
-    /// Returns when a part that refuses may pass, in nanoseconds: the largest number if never, none
-    /// if nobody knows.
+    /// Returns when a denying limit may admit, in nanoseconds: the largest number if never, 0 if
+    /// unknown.
     fn waits_until(&self) -> u64 {
         match (self.blocked_until, &self.decision) {
             (Some(until), _) => until.as_nanos(),

@@ -1,11 +1,11 @@
-//! What is remembered of a decision: counts, heavy keys, bans, thresholds.
+//! Records decisions: counts, heavy keys, bans, thresholds.
 
-use super::{Answer, Code, Engine, Part, decide::KeyText};
+use super::{Answer, Code, Engine, Part, key_text::KeyText};
 use crate::plan::{Counted, Plan, Rule};
 use tollgate::{Decision, Outcome, Reason, Tick, store::StoreError};
 
 impl Engine {
-    /// Counts the decisions, and remembers who was refused.
+    /// Counts the decisions, and remembers the denied keys.
     pub(super) fn record(&self, plan: &Plan, now: Tick, answer: &Answer) {
         if answer.is_degraded() {
             self.health.degraded();
@@ -19,19 +19,19 @@ impl Engine {
                 self.health.failed(part.store, &StoreError::full(text), now);
             }
             if count(rule, key, (kind, part.cost)) {
-                self.denials.note(plan, rule, key);
+                self.denials.note(plan, rule, key, part);
             }
             if !rule.warn().is_empty() {
                 self.warn(plan, now, answer, part);
             }
-            // A share that is used up is no misdeed: it does not lead to a ban.
+            // A used-up share of this process is no misuse: it does not lead to a ban.
             if kind == Counted::Denied && !part.is_override {
                 rule.live().strike(key, now);
             }
         }
     }
 
-    /// Counts a decision by a quota that came with the call, for a key that belongs to no rule.
+    /// Counts a decision by a quota that came with the call, for a key without a rule.
     pub(super) fn record_throttle(&self, plan: &Plan, key: &[u8], cost: u64, decision: &Decision) {
         let kind = match (decision.is_allowed(), decision.is_degraded()) {
             (true, true) => Counted::AllowedHere,
@@ -66,7 +66,7 @@ fn count(rule: &Rule, key: &[u8], (kind, cost): (Counted, u64)) -> bool {
     is_denied
 }
 
-/// Returns what a part counts as.
+/// Returns the kind that a part counts as.
 fn counted(part: &Part, allowed: bool) -> Counted {
     let is_saturated = part.decision.is_some_and(|decision| decision.reason() == Reason::Saturated);
     match part.code {
@@ -89,8 +89,8 @@ fn counted(part: &Part, allowed: bool) -> Counted {
 }
 
 impl Part {
-    /// Returns why the limit answers as it does, by the words of the metrics; and, more exactly than these,
-    /// `cost-above-burst` and `closed`. `allowed` is the answer to the whole request.
+    /// Returns why the limit decided as it did, in the words of the metrics; and, more exactly than
+    /// these, `cost-above-burst` and `closed`. `allowed` is the answer to the whole request.
     #[must_use]
     pub fn reason(&self, allowed: bool) -> &'static str {
         match (self.code, &self.decision) {

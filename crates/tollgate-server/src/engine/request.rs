@@ -1,4 +1,4 @@
-//! What a protocol asks.
+//! Requests to the engine, as protocols build them.
 
 use super::LeaseId;
 use crate::{
@@ -10,22 +10,22 @@ use std::{fmt, time::Duration};
 /// One question about one or more descriptors or policies, decided as one.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// The domain of descriptors. Not used for subjects that are named.
+    /// The domain of descriptors. Unused for named subjects.
     pub domain: &'a str,
-    /// What is asked about.
+    /// The descriptors or policies.
     pub asks: &'a [Ask<'a>],
-    /// What to do.
+    /// The operation.
     pub verb: Verb,
 }
 
-/// What to do with what is asked about.
+/// The operation on the descriptors or policies of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Take from all, or from none.
     Check,
-    /// Say what [`Check`](Self::Check) would answer, and change nothing.
+    /// Return the answer that [`Check`](Self::Check) would give, and change nothing.
     Peek,
-    /// Take, with the right to correct it within a time.
+    /// Take, with the right to correct the cost within a time.
     Reserve(Duration),
     /// Take slots of a `concurrency` rule, until the caller leaves or its lease ends.
     Enter,
@@ -46,15 +46,15 @@ impl Verb {
 /// One descriptor or policy of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// Who is counted.
+    /// The descriptor or policy that is counted.
     pub subject: Subject<'a>,
-    /// How much is asked for.
+    /// How many hits it takes or gives back.
     pub hits: Hits,
     /// A limit that comes with the request, in place of a configured one.
     pub limit: Option<AdHocLimit>,
 }
 
-/// Who is counted.
+/// The descriptor or policy that is counted.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
     /// A descriptor: the plan finds its rules.
@@ -62,24 +62,24 @@ pub enum Subject<'a> {
     /// A policy by name, with its free values in the order of its path. A policy without free values
     /// takes an empty key, too.
     Named {
-        /// What the policy is called.
+        /// The name of the policy.
         policy: &'a str,
         /// The values.
         keys: &'a [&'a [u8]],
     },
 }
 
-/// How much is asked for.
+/// How many hits a request takes or gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hits {
-    /// Take so many; zero only looks.
+    /// Take this many; zero only peeks.
     Take(u64),
-    /// Give back up to so many.
+    /// Give back up to this many.
     Give(u64),
 }
 
 impl Hits {
-    /// Returns what is taken.
+    /// Returns the hits to take.
     #[must_use]
     pub const fn taken(self) -> u64 {
         match self {
@@ -89,7 +89,7 @@ impl Hits {
     }
 }
 
-/// A limit that comes with the request: so many in each unit of time.
+/// A limit that comes with the request: `count` in each unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdHocLimit {
     /// How many; zero refuses everything.
@@ -104,7 +104,7 @@ pub const MAX_ASKS: usize = 64;
 /// Why a request cannot be decided. A refusal is no such error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// There are more limits in it than can be decided as one.
+    /// There are more limits in it than one decision can have.
     TooMany {
         /// How many.
         count: usize,
@@ -114,29 +114,29 @@ pub enum RequestError {
         /// How many.
         count: usize,
     },
-    /// A name that names no policy.
+    /// A name that is not the name of a policy.
     Name(NameError),
-    /// A policy with other values than were given.
+    /// The values do not fit the policy.
     Keys {
         /// The policy.
         policy: String,
-        /// What its values are called.
+        /// The names of its values.
         wanted: Vec<String>,
         /// How many were given.
         given: usize,
     },
-    /// A limit that comes with the request and that makes no sense.
+    /// The limit that comes with the request is invalid.
     Limit(String),
-    /// A policy that limits something else than this verb is about.
+    /// The policy does not limit what this verb is about.
     WrongVerb {
         /// The policy.
         policy: String,
         /// Whether the policy limits how many are in flight.
         is_concurrency: bool,
     },
-    /// What is reserved must be in one store.
+    /// The limits of a reservation are in several stores.
     SeveralStores,
-    /// The store could not answer, and this verb has no policy for that.
+    /// The store failed, and this verb has no failure policy.
     Store(String),
 }
 

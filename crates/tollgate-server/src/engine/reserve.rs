@@ -270,12 +270,12 @@ impl Engine {
         Ok(true)
     }
 
-    /// Gives back up to the hits of each ask, of what is outstanding. Returns how many permits that were: of each
-    /// ask, those of the limit that got the most back.
+    /// Gives back up to the hits of each ask, of the outstanding ones. Returns the number of
+    /// permits given back: for each ask, those of the limit that got the most back.
     ///
     /// # Errors
     ///
-    /// When the request makes no sense, or the store fails.
+    /// When the request is invalid, or the store fails.
     pub async fn refund(
         &self,
         plan: &Plan,
@@ -298,11 +298,11 @@ impl Engine {
         Ok(given.into_iter().fold(0, u64::saturating_add))
     }
 
-    /// Forgets what the keys of a request have used. Parents keep their counts: others use them, too.
+    /// Forgets the use of a request's keys. Parents keep their counts: other keys use them, too.
     ///
     /// # Errors
     ///
-    /// When the request makes no sense, or the store fails.
+    /// When the request is invalid, or the store fails.
     pub async fn reset(
         &self,
         plan: &Plan,
@@ -322,11 +322,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Decides by a quota that comes with the call, for a key that belongs to no rule.
+    /// Decides by a quota that comes with the call, for a key without a rule.
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense, or the store fails.
+    /// When the quota is invalid, or the store fails.
     pub async fn throttle(
         &self,
         (plan, now): (&Plan, Tick),
@@ -364,8 +364,8 @@ impl Engine {
         decided
     }
 
-    /// Gives back up to `cost` permits of a key of [`throttle`](Self::throttle), of what is
-    /// outstanding, and says what is left.
+    /// Gives back up to `cost` permits of a key of [`throttle`](Self::throttle), of the outstanding
+    /// ones, and returns the remaining permits.
     ///
     /// # Errors
     ///
@@ -397,8 +397,8 @@ impl Engine {
         Ok(was_there)
     }
 
-    /// Returns how long a key of [`throttle`](Self::throttle) lives if nobody uses it; `None` if it
-    /// is not there.
+    /// Returns how long an unused key of [`throttle`](Self::throttle) lives; `None` if it does not
+    /// exist.
     ///
     /// # Errors
     ///

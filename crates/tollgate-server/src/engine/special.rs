@@ -3,7 +3,7 @@
 use super::Code;
 use crate::plan::{AdaptiveRule, Kind};
 use std::time::Duration;
-use tollgate::{Algorithm, store::Policy};
+use tollgate::{Algorithm, Quota, store::Policy};
 
 /// The numbers of a part's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,11 @@ pub(crate) struct PartLimit {
 }
 
 impl PartLimit {
+    /// Returns the rate, without the burst.
+    pub(super) const fn rate(&self) -> Quota {
+        Quota::per(self.count, self.per)
+    }
+
     /// Returns the numbers of a limit at the rate in force; `None` if nothing is counted.
     pub(super) fn of(kind: &Kind, adaptive: Option<(&AdaptiveRule, &Policy)>) -> Option<Self> {
         let (count, per) = (kind.count()?, kind.per()?);
@@ -41,11 +46,11 @@ pub(crate) enum By {
     Rule,
     /// One of the answer's list.
     Listed(usize),
-    /// None: the store is not asked.
+    /// None: the engine does not ask the store.
     Nothing,
 }
 
-/// What a refusal of a part means.
+/// The effect of a part's denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// The request is refused.

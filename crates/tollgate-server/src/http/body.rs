@@ -1,4 +1,4 @@
-//! What the bodies of `/v1` look like, and what the query of a `GET` says.
+//! The bodies of `/v1`, and the query of a `GET`.
 
 use super::json::{Bad, Json, once, unknown};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 use std::{borrow::Cow, time::Duration};
 
-/// What is asked about: one policy, several, or descriptors.
+/// The subject of a request: one policy, several, or descriptors.
 #[derive(Debug, Default)]
 pub(super) struct Body<'a> {
     one: Named<'a>,
@@ -39,13 +39,13 @@ const FIELDS: [&str; 10] =
 const SHAPES: &str = "send {\"policy\": .., \"key\": ..}, or {\"limits\": [..]}, or {\"domain\": \
                       .., \"descriptors\": [..]}";
 
-/// What a body may have beside what it asks about.
+/// The field that a body may have in addition to its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extra {
     Nothing,
-    /// `life_ms`: how long a reservation lives.
+    /// `life_ms`: the lifetime of a reservation.
     Life,
-    /// `id`: which lease is renewed or left. It must be there.
+    /// `id`: the lease to renew or to leave. Required.
     Id,
 }
 
@@ -95,7 +95,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Reads the query of a `GET`: what is asked about, and how to reply.
+    /// Reads the query of a `GET`: its subject, and the options of the reply.
     pub(super) fn query(query: &'a str) -> Result<(Self, ReplyOptions), Bad> {
         let (mut body, mut options) = (Self::default(), ReplyOptions::default());
         let mut keys: Vec<Cow<'a, str>> = Vec::new();
@@ -182,17 +182,17 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Returns how long a reservation shall live.
+    /// Returns the lifetime that a reservation asks for.
     pub(super) fn life(&self) -> Option<Duration> {
         self.life_ms.map(Duration::from_millis)
     }
 
-    /// Returns which lease it is about.
+    /// Returns the id of the lease to renew or to leave.
     pub(super) fn id(&self) -> &str {
         self.id.as_deref().unwrap_or_default()
     }
 
-    /// Returns the values that its asks are made of.
+    /// Returns the values that the asks of the body refer to.
     pub(super) fn values(&self) -> Values<'_> {
         if let Some(descriptors) = &self.descriptors {
             let all = descriptors.iter().flat_map(|descriptor| &descriptor.entries);
@@ -206,7 +206,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Returns what is asked, made of its [`values`](Self::values).
+    /// Returns the asks of the body, over its [`values`](Self::values).
     pub(super) fn asks<'s>(&'s self, values: &'s Values<'s>) -> Asks<'s> {
         match values {
             Values::None => Asks::One([self.one.ask(&[])]),
@@ -235,7 +235,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// The keys or entries of a body. The usual one asks for no memory.
+/// The keys or entries of a body. The usual one allocates nothing.
 #[derive(Debug)]
 pub(super) enum Values<'a> {
     None,
@@ -244,7 +244,7 @@ pub(super) enum Values<'a> {
     Entries(Vec<Entry<'a>>),
 }
 
-/// What a body asks. The usual one asks for no memory.
+/// The asks of a body. The usual one allocates nothing.
 #[derive(Debug)]
 pub(super) enum Asks<'a> {
     One([Ask<'a>; 1]),
@@ -261,7 +261,7 @@ impl<'a> Asks<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// Reads a field; returns false if it is none of a policy's.
+    /// Reads a field; returns false if a policy has no such field.
     fn field(&mut self, json: &mut Json<'a>, field: &str) -> Result<bool, Bad> {
         match field {
             "policy" => once(&mut self.policy, field, json.text(field)?)?,
@@ -333,7 +333,7 @@ impl<'a> Descriptor<'a> {
     }
 }
 
-/// What a reservation is corrected to.
+/// The correction of a reservation.
 #[derive(Debug)]
 pub(super) struct Settlement<'a> {
     pub(super) id: Cow<'a, str>,
@@ -389,17 +389,17 @@ impl<'a> Settlement<'a> {
     }
 }
 
-/// How to reply, as the query of a request says.
+/// The options of the reply, from the query of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReplyOptions {
-    /// The status of a refusal; 429 if not said.
+    /// The status of a refusal; 429 if `None`.
     pub(super) denied_status: Option<u16>,
-    /// Whether the reply has the explanation of the decision.
+    /// Whether the reply explains the decision.
     pub(super) explain: Option<bool>,
 }
 
 impl ReplyOptions {
-    /// Reads the query of a `POST`, which has nothing else to say.
+    /// Reads the query of a `POST`, which has nothing but options.
     pub(super) fn read(query: &str) -> Result<Self, Bad> {
         let mut options = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -413,7 +413,7 @@ impl ReplyOptions {
         Ok(options)
     }
 
-    /// Reads a field; returns false if it is none of these.
+    /// Reads a field; returns false if it is not an option.
     fn field(&mut self, name: &str, value: &str) -> Result<bool, Bad> {
         match name {
             "denied_status" => once(&mut self.denied_status, name, denied_status(value)?)?,
@@ -434,7 +434,7 @@ impl ReplyOptions {
     }
 }
 
-/// Reads the status that a refusal shall have.
+/// Reads the status for refusals.
 fn denied_status(text: &str) -> Result<u16, Bad> {
     match text {
         "200" => Ok(200),

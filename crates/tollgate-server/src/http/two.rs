@@ -1,4 +1,4 @@
-//! HTTP/2, by hyper: for clients that begin with it, or that chose it by TLS.
+//! HTTP/2 by hyper: for clients that begin with it, or that negotiated it in TLS.
 
 use super::{
     call::{Call, Fields, Span},
@@ -34,42 +34,42 @@ use tokio::{
     time::{Interval, MissedTickBehavior, interval, timeout},
 };
 
-/// Requests in flight on one connection: as few as the standard recommends, because each refused one
-/// still costs its task and its reply.
+/// Requests in flight on one connection: as few as the standard recommends, because each refused
+/// one still costs a task and a reply.
 const MOST_STREAMS: u32 = 100;
 
-/// Bytes that clients may send ahead: of one stream, and of a connection. Bodies are read as they come,
-/// so these bound what waits in the HTTP/2 library.
+/// Bytes that clients may send ahead: on one stream, and on a connection. Bodies are read as they
+/// arrive, so these bound the bytes that wait in the HTTP/2 library.
 const WINDOWS: (u32, u32) = (64 << 10, 256 << 10);
 
 /// Bytes of a reply that wait in the HTTP/2 library.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// What a stream takes beside its head, body and reply: its task, and its state in the library.
+/// Memory of a stream without its head, body and reply: its task, and its state in the library.
 const STREAM: usize = 16 << 10;
 
-/// What the streams of a connection have done.
+/// The activity of a connection's streams.
 #[derive(Debug, Default)]
 struct Activity {
     begun: AtomicU64,
     ended: AtomicU64,
-    /// Notified when the connection is to take no more requests.
+    /// Notified when the connection must not take more requests.
     cut_off: Notify,
-    /// How often [`Activity::has_unread`] was called.
+    /// How often [`Activity::has_unread`] has been called.
     looks: AtomicU32,
-    /// Replies that are not sent yet, by the look before which they were begun.
+    /// Replies that are not sent yet, by the call of `has_unread` before which they began.
     unsent: [AtomicU32; LOOKS as usize + 2],
 }
 
 // ORDERING: Relaxed, for all of it. Only tasks of this connection's thread use it.
 impl Activity {
-    /// Counts a request that has begun.
+    /// Counts a new request.
     fn begin(self: Arc<Self>) -> InFlight {
         self.begun.fetch_add(1, Relaxed);
         InFlight { activity: self, slot: None }
     }
 
-    /// Tells whether a reply has waited for more than [`LOOKS`] looks.
+    /// Tells whether a reply has waited for more than [`LOOKS`] checks.
     fn has_unread(&self) -> bool {
         let looks = self.looks.fetch_add(1, Relaxed).wrapping_add(2);
         self.unsent[looks as usize % self.unsent.len()].load(Relaxed) > 0
@@ -80,7 +80,7 @@ impl Activity {
 #[derive(Debug)]
 struct InFlight {
     activity: Arc<Activity>,
-    /// Where its reply is counted as unsent, when there is one.
+    /// The index under which its reply is counted as unsent, once there is one.
     slot: Option<usize>,
 }
 
@@ -104,7 +104,7 @@ impl Drop for InFlight {
     }
 }
 
-/// The body of a reply. The HTTP/2 library drops it when it is written.
+/// The body of a reply. The HTTP/2 library drops it after writing it.
 struct ReplyBody {
     bytes: Vec<u8>,
     _claim: Claim,
@@ -117,7 +117,7 @@ impl AsRef<[u8]> for ReplyBody {
     }
 }
 
-/// Serves a connection whose first bytes were read already.
+/// Serves a connection whose first bytes have been read already.
 pub(super) async fn serve(stream: Stream, first: BytesMut, connection: &mut Connection) {
     let shared = connection.shared.clone();
     let client = Client::new(&stream, connection);
@@ -127,8 +127,8 @@ pub(super) async fn serve(stream: Stream, first: BytesMut, connection: &mut Conn
     let service = service_fn(|request: Request<Incoming>| {
         let (shared, in_flight) = (shared.clone(), activity.clone().begin());
         let mut claim = Arc::clone(&memory).claim();
-        // Counted before its task runs: the heads of many streams may wait for theirs. That of a
-        // refused one is dropped here.
+        // Counted before its task runs: the heads of many streams may wait for their tasks. The
+        // head of a refused one is dropped here.
         let head = head_bytes(&request);
         let request = claim.resize(head).map(|()| (request, head)).map_err(Problem::from);
         async move { Ok::<_, Infallible>(answer(shared, client, request, (claim, in_flight)).await) }
@@ -159,7 +159,8 @@ pub(super) async fn serve(stream: Stream, first: BytesMut, connection: &mut Conn
                 // ORDERING: Relaxed, as above.
                 let (begun, ended) = (activity.begun.load(Relaxed), activity.ended.load(Relaxed));
                 if begun == ended && begun == seen {
-                    // Nothing was asked for this long. A client that does not go now is left.
+                    // No request has come for the idle timeout. A client that ignores the GOAWAY is
+                    // dropped.
                     if is_ending {
                         return;
                     }
@@ -172,9 +173,9 @@ pub(super) async fn serve(stream: Stream, first: BytesMut, connection: &mut Conn
     }
 }
 
-/// Returns how HTTP/2 is spoken. What is not set here is bounded by the library: tiny DATA frames that
-/// nobody has read, by half of the connection's window; frames that continue a block of headers, by its
-/// length; PING and SETTINGS are acknowledged one by one.
+/// Returns the settings of HTTP/2. The library bounds the rest: unread tiny DATA frames by half of
+/// the connection's window; frames that continue a block of headers by its length; and it
+/// acknowledges PING and SETTINGS one by one.
 fn builder() -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
@@ -191,7 +192,7 @@ fn builder() -> http2::Builder<TokioExecutor> {
     builder
 }
 
-/// Returns ticks, the first of them after a whole period.
+/// Returns ticks, the first of them after a full period.
 fn every(period: Duration) -> Interval {
     let mut ticks = interval(period.max(Duration::from_millis(1)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -199,8 +200,8 @@ fn every(period: Duration) -> Interval {
     ticks
 }
 
-/// Returns how much a stream with this head takes: the stream, and the head as it came and as it is
-/// copied for `Call`.
+/// Returns the memory of a stream with this head: the stream, and the head as it arrived and as its
+/// copy for `Call`.
 fn head_bytes(request: &Request<Incoming>) -> usize {
     /// An entry of a map of headers, with its place in the index; and a further value of a name.
     const ENTRY: usize = 128;
@@ -246,7 +247,7 @@ async fn answer(
         Ok((parts, body)) => {
             let (mut bytes, mut spans) = (Vec::new(), Vec::with_capacity(parts.headers.len() + 1));
             let mut add = |name: &str, value: &[u8]| {
-                // OVERFLOW: a head is short: hyper was told so.
+                // OVERFLOW: hyper bounds the length of a head.
                 let start = bytes.len() as u32;
                 bytes.extend_from_slice(name.as_bytes());
                 let middle = bytes.len() as u32;
@@ -296,7 +297,7 @@ async fn answer(
     response(desk.reply, is_head, (claim, in_flight))
 }
 
-/// Reads a body; `beside` is what its stream holds beside it.
+/// Reads a body; `beside` is the memory that its stream already holds.
 async fn body_of(
     mut body: Incoming,
     shared: &Shared,

@@ -93,10 +93,20 @@ impl Family {
             Gauge,
             Rules(|from, rule, out| {
                 if let Some(level) = level(&from.shared, rule, from.now) {
-                    out.sample(level);
+                    out.sample(level.left);
                 }
             }),
             "Permits left now, for policies without a key.",
+        ),
+        family(
+            "tollgate_capacity",
+            Gauge,
+            Rules(|from, rule, out| {
+                if let Some(level) = level(&from.shared, rule, from.now) {
+                    out.sample(level.full);
+                }
+            }),
+            "Permits when nothing is used, for policies without a key.",
         ),
         family(
             "tollgate_in_flight",

@@ -1,7 +1,7 @@
-//! Who may do what on which listener: tokens, passwords, negative hits, hosts and origins.
+//! Permissions on each listener: tokens, passwords, negative hits, hosts and origins.
 //!
-//! Every protocol calls [`Access::authenticate`] with the secret that a client has sent, and looks
-//! up the permission that a request needs in the answer. A reload replaces the whole [`Access`].
+//! Every protocol calls [`Access::authenticate`] with the secret of its client, and checks that the
+//! result has the permission that a request needs. A reload replaces the whole [`Access`].
 
 use super::{Connection, Listener, Permission, Permissions, Secret, Stream};
 use crate::config::ServerSettings;
@@ -43,7 +43,7 @@ const fn offered(listener: Listener) -> Permissions {
     }
 }
 
-/// Who may do what on which listener.
+/// The permissions on each listener.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// All tokens and passwords. A listener that none names asks for no secret.
@@ -131,7 +131,7 @@ impl Access {
         self.granted(listener, |token| token.matches(secret)).ok_or(AuthError::WrongSecret)
     }
 
-    /// Returns what the tokens of a listener grant that `is_it` finds; looks at each of them.
+    /// Returns the permissions of a listener's tokens that `is_it` finds; checks every token.
     pub(crate) fn granted(
         &self,
         listener: Listener,
@@ -159,7 +159,7 @@ impl Access {
     }
 }
 
-/// What the rules of [`Access`] look at in a connection.
+/// The properties of a connection that [`Access`] checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Client {
     /// The listener that it has connected to.
@@ -196,8 +196,8 @@ impl fmt::Display for Client {
     }
 }
 
-/// Returns an IPv4 address as it is, also if it is written as IPv6 or comes through NAT64, and the /64 network of an
-/// IPv6 address: one client has at least so many addresses.
+/// Returns an IPv4 address as it is, even if it is written as IPv6 or comes through NAT64, and the
+/// /64 network of an IPv6 address: one client has at least that many addresses.
 #[must_use]
 pub fn network(address: IpAddr) -> IpAddr {
     ClientAddress::peer().counted(address)

@@ -1,9 +1,9 @@
-//! A connection that speaks HTTP/2, watched for progress.
+//! Watches an HTTP/2 connection for progress.
 //!
-//! The HTTP/2 library has no timeouts. It cannot say that a client has begun a block of headers or a
-//! frame and does not end it, or that it does not read what was written. [`Http2Stream`] sees the
-//! bytes in both directions and notes that in [`Progress`]; the task that serves the connection looks
-//! at it [`LOOKS`] times in a request timeout, and gives up a connection that stands still.
+//! The HTTP/2 library has no timeouts. It cannot detect that a client has begun a block of headers
+//! or a frame and does not end it, or that it does not read the output. [`Http2Stream`] sees the
+//! bytes in both directions and records their progress in [`Progress`]; the task that serves the
+//! connection checks it [`LOOKS`] times per request timeout, and closes a stalled connection.
 
 use super::{RefusalReason, Stream};
 use bytes::{Buf, BytesMut};

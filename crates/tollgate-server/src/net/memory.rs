@@ -1,9 +1,10 @@
 //! The memory that connections hold, and its bound.
 //!
-//! All connections share one [`MemoryBudget`]. A connection takes [`BASE`] bytes when it is accepted;
-//! that covers the buffers of usual requests, which take nothing more. What grows beyond them (bodies,
-//! unsent replies, streams) is a [`Claim`], which returns its bytes when it is dropped. A claim is
-//! resized when a buffer grows and when the connection waits for its client, not for each byte.
+//! All connections share one [`MemoryBudget`]. A connection takes [`BASE`] bytes when it is
+//! accepted; that covers the buffers of usual requests, which take nothing more. Anything beyond
+//! them (bodies, unsent replies, streams) is a [`Claim`], which returns its bytes when it is
+//! dropped. A claim is resized when a buffer grows and when the connection waits for its client,
+//! not for each byte.
 //!
 //! The first [`SMALL`] bytes of a connection may use the whole budget, all beyond them only three
 //! quarters of it. So a few connections that hold as much as they can leave a quarter to clients with
@@ -36,7 +37,7 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// Returns a budget of so many bytes.
+    /// Returns a budget of `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, used: AtomicUsize::new(0) })
@@ -118,7 +119,7 @@ pub struct ConnectionMemory {
     budget: Arc<MemoryBudget>,
     held: AtomicUsize,
     limit: usize,
-    /// What it may use of the budget beyond the budget's own bound.
+    /// The memory that it may use beyond the budget's own bound.
     extra: usize,
 }
 
@@ -165,7 +166,7 @@ impl ConnectionMemory {
 
 impl Drop for ConnectionMemory {
     fn drop(&mut self) {
-        // INVARIANT: a claim keeps its connection's memory alive, so only the base is left.
+        // INVARIANT: a claim keeps its connection's memory alive, so only the base remains.
         self.budget.give_back(*self.held.get_mut());
     }
 }
@@ -181,7 +182,7 @@ impl Claim {
     /// Claims are counted in steps of this, so that a buffer that grows is not counted at each step.
     const STEP: usize = 4 << 10;
 
-    /// Changes the claim to so many bytes. A smaller claim always succeeds.
+    /// Changes the claim to `bytes`. A smaller claim always succeeds.
     ///
     /// # Errors
     ///
@@ -197,7 +198,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Changes the claim to what buffers of so many bytes take beyond the connection's base.
+    /// Changes the claim to the memory of these buffers beyond the connection's base.
     ///
     /// # Errors
     ///

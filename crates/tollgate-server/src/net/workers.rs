@@ -127,7 +127,7 @@ impl Workers {
     }
 
     /// Closes every connection and ends the threads. A thread that does not end within
-    /// [`END_TIMEOUT`] is left alone: it must not keep the process from writing its snapshots.
+    /// [`END_TIMEOUT`] is abandoned: it must not keep the process from writing its snapshots.
     pub(crate) async fn end(self) {
         // Signals every worker before waiting, so that their times overlap.
         let ended: Vec<_> = self.workers.into_iter().map(|worker| worker.ended).collect();
@@ -167,7 +167,7 @@ async fn serve(job: Job, tls: Arc<TlsOf>) {
     let opened = tokio::select! {
         biased;
         opened = open(raw, listener, &connection, &tls) => opened,
-        // Nothing was asked yet, so shutdown does not wait for a handshake.
+        // The client has sent no request yet, so shutdown does not wait for a handshake.
         _ = drain.wait_for(|draining| *draining) => None,
     };
     let Some(stream) = opened else {

@@ -1,4 +1,4 @@
-//! What goes on at a rule: counts, and what an administrator has changed for a time.
+//! The state of a rule at run time: counts, and temporary changes of an administrator.
 
 use std::{
     cell::Cell,
@@ -10,10 +10,10 @@ use std::{
 };
 use tollgate::{Bans, Escalation, KeyedError, Tick, TopKeys};
 
-/// Decisions are counted in so many places, to keep threads apart.
+/// Decisions are counted in this many places, so that threads do not contend.
 const STRIPES: usize = 8;
 
-/// What a decision counts as.
+/// The kind that a decision counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// Passed, and was charged.
@@ -26,23 +26,23 @@ pub enum Counted {
     Blocked,
     /// Passed because the rule is bypassed.
     Bypassed,
-    /// The store could not answer, and the rule lets pass then.
+    /// The store could not answer, and the rule admits then.
     FailedOpen,
-    /// The store could not answer, and the rule refuses then.
+    /// The store could not answer, and the rule denies then.
     FailedClosed,
-    /// Refused because the table was full.
+    /// Denied because the table was full.
     Saturated,
-    /// The store could not be asked, and this process's share lets pass.
+    /// The store could not be reached, and this process's share admits.
     AllowedHere,
-    /// The store could not be asked, and this process's share is used up.
+    /// The store could not be reached, and this process's share is used up.
     DeniedHere,
-    /// Refused because a bound of the store is reached: open reservations, or distinct quotas.
+    /// Denied because a bound of the store is reached, such as that of open reservations.
     Full,
-    /// This rule lets pass, and another one refused the request.
+    /// This rule admits, but another one denied the request.
     RefusedElsewhere,
-    /// Its quota is used up, and others in quota mode let pass.
+    /// Its quota is used up, but others in quota mode admit.
     QuotaSpent,
-    /// Passed because nothing limits it.
+    /// Passed because it has no limit.
     Unlimited,
 }
 
@@ -65,7 +65,7 @@ impl Counted {
         Self::Unlimited,
     ];
 
-    /// Returns the result and the reason, as they are called in metrics.
+    /// Returns the result and the reason, as the metrics name them.
     #[must_use]
     pub const fn labels(self) -> (&'static str, &'static str) {
         match self {
@@ -99,10 +99,10 @@ struct Stripe {
 /// The counts of a rule, which outlive a reload.
 #[derive(Debug)]
 pub struct Live {
-    /// Allocated at the first decision, as `top` is: both take 7 KB, and of a hundred thousand rules most
-    /// decide nothing for long.
+    /// Allocated at the first decision, as `top` is: both take 7 KB, and most of a hundred thousand
+    /// rules decide nothing for a long time.
     stripes: OnceLock<Box<[Stripe; STRIPES]>>,
-    /// Until when everything passes.
+    /// The end of the bypass, during which everything passes.
     bypassed_until: AtomicU64,
     bans: Option<(Escalation, Bans)>,
     /// The last keys that were banned, with the ends of their bans.
@@ -114,33 +114,33 @@ pub struct Live {
     crossed: OnceLock<Box<[AtomicU64; 100]>>,
 }
 
-/// What was counted so far.
+/// The counts so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveCounts {
     /// Decisions, in the order of [`Counted::ALL`].
     pub decisions: [u64; Counted::ALL.len()],
     /// Permits that they asked for.
     pub permits: [u64; Counted::ALL.len()],
-    /// Permits that the store was charged, by decisions and by settlements above what was reserved.
+    /// Permits that the store was charged, by decisions and by settlements above the reserved cost.
     pub charged: u64,
-    /// Permits that were given back to the store: by refunds, and by settlements below what was reserved.
+    /// Permits given back to the store: by refunds, and by settlements below the reserved cost.
     pub returned: u64,
 }
 
 impl LiveCounts {
-    /// Returns how many decisions there were of a kind.
+    /// Returns the number of decisions of a kind.
     #[must_use]
     pub const fn of(&self, kind: Counted) -> u64 {
         self.decisions[kind as usize]
     }
 
-    /// Returns all decisions that were refusals.
+    /// Returns the number of denials.
     #[must_use]
     pub fn denied(&self) -> u64 {
         self.sum("denied")
     }
 
-    /// Returns all decisions that let pass.
+    /// Returns the number of admissions.
     #[must_use]
     pub fn allowed(&self) -> u64 {
         self.sum("allowed")
@@ -152,7 +152,7 @@ impl LiveCounts {
     }
 }
 
-/// Numbers for threads.
+/// The number of the next thread.
 static NEXT_STRIPE: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -162,7 +162,7 @@ thread_local! {
 fn stripe() -> usize {
     STRIPE.with(|stripe| {
         if stripe.get() == usize::MAX {
-            // ORDERING: Relaxed. Any number will do.
+            // ORDERING: Relaxed. Any number is fine.
             stripe.set(NEXT_STRIPE.fetch_add(1, Relaxed) % STRIPES);
         }
         stripe.get()
@@ -186,7 +186,7 @@ impl Live {
         })
     }
 
-    /// Takes over what another has counted, and until when everything passes.
+    /// Takes over the counts of another, and the end of its bypass.
     pub(super) fn after(self, other: &Self) -> Self {
         if other.stripes.get().is_some() {
             let LiveCounts { decisions, permits, charged, returned } = other.counts();
@@ -208,7 +208,7 @@ impl Live {
         self
     }
 
-    /// Tells whether these counts can go on under a rule with such a ban.
+    /// Tells whether a rule with this ban and this number of top keys can keep these counts.
     pub(super) fn fits(&self, ban: Option<Escalation>, top_keys: usize) -> bool {
         let same_top = self.top_keys == top_keys.min(TopKeys::CAPACITY_MAX);
         self.bans.as_ref().map(|(ban, _)| *ban) == ban && same_top
@@ -217,7 +217,7 @@ impl Live {
     /// Counts a decision.
     pub fn count(&self, kind: Counted, cost: u64) {
         let stripe = &self.stripes.get_or_init(Box::default)[stripe()];
-        // ORDERING: Relaxed, here and below. Counts for people to look at.
+        // ORDERING: Relaxed, here and below. The counts are statistics.
         stripe.decisions[kind as usize].fetch_add(1, Relaxed);
         stripe.permits[kind as usize].fetch_add(cost, Relaxed);
     }
@@ -245,7 +245,7 @@ impl Live {
     /// If `percent` is not from 1 to 100.
     pub(crate) fn add_crossed(&self, percent: u8, count: u64) {
         let counts = self.crossed.get_or_init(|| Box::new([const { AtomicU64::new(0) }; 100]));
-        // ORDERING: Relaxed, here and below. Counts for people to look at.
+        // ORDERING: Relaxed, here and below. The counts are statistics.
         counts[usize::from(percent) - 1].fetch_add(count, Relaxed);
     }
 
@@ -257,13 +257,13 @@ impl Live {
         count.map_or(0, |count| count.load(Relaxed))
     }
 
-    /// Tells whether something was counted.
+    /// Tells whether any decision was counted.
     #[must_use]
     pub fn is_used(&self) -> bool {
         self.stripes.get().is_some()
     }
 
-    /// Returns what was counted so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn counts(&self) -> LiveCounts {
         let mut counts = LiveCounts::default();
@@ -279,25 +279,25 @@ impl Live {
         counts
     }
 
-    /// Lets everything pass until then; [`Tick::ZERO`] ends it.
+    /// Lets everything pass until that time; [`Tick::ZERO`] ends the bypass.
     pub fn bypass_until(&self, until: Tick) {
         self.bypassed_until.store(until.as_nanos(), Relaxed);
     }
 
-    /// Returns until when everything passes, if it does now.
+    /// Returns the end of the bypass that is in force, if there is one.
     #[must_use]
     pub fn bypassed_until(&self, now: Tick) -> Option<Tick> {
         let until = Tick::from_nanos(self.bypassed_until.load(Relaxed));
         (until > now).then_some(until)
     }
 
-    /// Returns the bans of keys that are refused again and again, if the rule has such.
+    /// Returns the bans of repeatedly denied keys, if the rule has them.
     #[must_use]
     pub fn bans(&self) -> Option<&Bans> {
         self.bans.as_ref().map(|(_, bans)| bans)
     }
 
-    /// Counts a refusal of a key, which may begin a ban.
+    /// Counts a denial of a key, which may begin a ban.
     pub(crate) fn strike(&self, key: &[u8], now: Tick) {
         let Some(until) = self.bans().and_then(|bans| bans.refused(key, now)) else { return };
         let mut banned = self.banned.lock().unwrap_or_else(PoisonError::into_inner);
@@ -308,7 +308,7 @@ impl Live {
         banned.push_back((key.into(), until));
     }
 
-    /// Returns the keys that are banned now with the ends of their bans, the latest of them if they are many.
+    /// Returns the keys that are banned now with the ends of their bans; of many, only the latest.
     #[must_use]
     pub fn banned(&self, now: Tick) -> Vec<(Box<[u8]>, Tick)> {
         let Some(bans) = self.bans() else { return Vec::new() };
@@ -318,7 +318,7 @@ impl Live {
         banned.iter().cloned().collect()
     }
 
-    /// Returns the keys that ask and are refused most, if they are watched.
+    /// Returns the most active and the most denied keys, if they are tracked.
     pub(super) fn top(&self) -> Option<&TopKeys> {
         (self.top_keys > 0).then(|| self.top.get_or_init(|| TopKeys::new(self.top_keys)))
     }
@@ -327,5 +327,5 @@ impl Live {
 /// Banned keys of a rule that are listed by name.
 const BANNED_LISTED: usize = 1000;
 
-/// Keys of a rule that have refusals on record.
+/// How many keys of a rule can have denials on record.
 const MOST_BANS: u64 = 1 << 17;

@@ -12,11 +12,11 @@ pub struct Rule {
     pub(super) name: Option<Box<str>>,
     pub(super) domain: Box<str>,
     pub(super) kind: Kind,
-    /// The rate of `kind`, if it moves.
+    /// The rate of `kind`, if it adapts.
     pub(super) adaptive: Option<Arc<AdaptiveRule>>,
-    /// Limits of single values of the last entry.
+    /// Limits for single values of the last entry.
     pub(super) overrides: HashMap<Box<str>, Kind>,
-    /// The keys whose values make the key in the store, in the order of the path.
+    /// The descriptor keys whose values make up the key in the store, in the order of the path.
     pub(super) free_keys: Box<[Box<str>]>,
     pub(super) is_last_free: bool,
     pub(super) shadow: bool,
@@ -33,7 +33,7 @@ pub struct Rule {
     pub(super) store: usize,
     pub(super) live: Arc<Live>,
     pub(super) place: crate::config::Place,
-    /// The first of the rates of its node, and the one after the last.
+    /// The range of its node's rates: the first, and the one after the last.
     pub(super) node: (RuleIndex, RuleIndex),
     pub(super) shares_values: bool,
 }
@@ -45,16 +45,16 @@ pub enum Kind {
     Counted {
         /// The policy.
         policy: Policy,
-        /// What was configured.
+        /// The configured rate.
         rate: Rate,
     },
     /// Lets everything pass and counts nothing.
     Unlimited,
-    /// Refuses everything: a count of zero.
+    /// Denies everything: a count of zero.
     Closed {
-        /// What was configured.
+        /// The configured rate.
         rate: Rate,
-        /// The algorithm that would count: its windows say when the limit resets.
+        /// The algorithm that would count: its windows determine when the limit resets.
         algorithm: Algorithm,
     },
     /// Counts by limits that come with the calls: `CL.THROTTLE`, and `limit` of a descriptor.
@@ -68,7 +68,7 @@ pub enum Kind {
 pub struct Slots {
     /// How many may be in flight at once.
     pub limit: u64,
-    /// How long a caller that neither renews nor leaves holds its slot.
+    /// How long a slot stays taken if its caller neither renews nor leaves.
     pub lease: Duration,
 }
 
@@ -79,7 +79,7 @@ impl fmt::Display for Slots {
 }
 
 impl Kind {
-    /// Returns how many pass in [`per`](Self::per): none if unlimited.
+    /// Returns how many permits come in [`per`](Self::per): none if unlimited.
     #[must_use]
     pub const fn count(&self) -> Option<u64> {
         match self {
@@ -99,7 +99,7 @@ impl Kind {
         }
     }
 
-    /// Returns the unit of time, if the time is a unit.
+    /// Returns the unit of time, if the period is one.
     #[must_use]
     pub const fn unit(&self) -> Option<Unit> {
         match self {
@@ -109,7 +109,7 @@ impl Kind {
         }
     }
 
-    /// Returns the algorithm, unless nothing is counted by time.
+    /// Returns the algorithm; `None` if nothing is counted over time.
     #[must_use]
     pub fn algorithm(&self) -> Option<Algorithm> {
         match self {
@@ -119,7 +119,7 @@ impl Kind {
         }
     }
 
-    /// Returns the slots, if it limits how many are in flight.
+    /// Returns the slots, if it limits the calls in flight.
     #[must_use]
     pub const fn slots(&self) -> Option<Slots> {
         match self {
@@ -128,7 +128,7 @@ impl Kind {
         }
     }
 
-    /// Returns the policy, if something is counted.
+    /// Returns the policy, if it counts by one.
     #[must_use]
     pub const fn policy(&self) -> Option<&Policy> {
         match self {
@@ -138,10 +138,10 @@ impl Kind {
     }
 }
 
-/// Another rule that is charged too.
+/// Another rule that is charged as well.
 #[derive(Debug)]
 pub struct Parent {
-    /// Which.
+    /// The parent.
     pub rule: RuleIndex,
     /// Where each of its free values comes from.
     pub values: Box<[ValueOf]>,
@@ -157,14 +157,15 @@ pub enum ValueOf {
 }
 
 impl Rule {
-    /// Returns what it is called in full, for example `shop:path=/api/*|user`. No two are equal, and
-    /// a reload keeps it.
+    /// Returns its full name, for example `shop:path=/api/*|user`. Ids are unique, and a reload
+    /// keeps them.
     #[must_use]
     pub const fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns the keys that ask and are denied most; `None` if they are not tracked, or the rule has one key only.
+    /// Returns the most active and the most denied keys; `None` if they are not tracked, or the
+    /// rule has one key only.
     #[must_use]
     pub fn top_keys(&self) -> Option<&TopKeys> {
         if self.free_keys.is_empty() { None } else { self.live.top() }
@@ -176,7 +177,7 @@ impl Rule {
         self.name.as_deref()
     }
 
-    /// Returns what people call it: the name, and else the id. This is the label in metrics.
+    /// Returns its name or, if it has none, its id. This is the label in metrics.
     #[must_use]
     pub fn label(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.id)
@@ -188,13 +189,13 @@ impl Rule {
         &self.domain
     }
 
-    /// Returns what it does, for most keys.
+    /// Returns its limit for most keys.
     #[must_use]
     pub const fn kind(&self) -> &Kind {
         &self.kind
     }
 
-    /// Returns what it does for a key whose last free value is `last`.
+    /// Returns its limit for a key whose last free value is `last`.
     #[must_use]
     pub fn kind_of(&self, last: Option<&str>) -> &Kind {
         if self.overrides.is_empty() || !self.is_last_free {
@@ -203,13 +204,14 @@ impl Rule {
         last.and_then(|last| self.overrides.get(last)).unwrap_or(&self.kind)
     }
 
-    /// Returns the rate of its own limit, if that moves. Limits of single values do not.
+    /// Returns the adaptive rate of its own limit, if it has one. Limits for single values do not
+    /// adapt.
     #[must_use]
     pub fn adaptive(&self) -> Option<&AdaptiveRule> {
         self.adaptive.as_deref()
     }
 
-    /// Returns the policy in force now for most keys, if something is counted.
+    /// Returns the policy in force now for most keys, if it counts by one.
     #[must_use]
     pub fn policy_now(&self) -> Option<Policy> {
         match self.adaptive() {
@@ -218,8 +220,8 @@ impl Rule {
         }
     }
 
-    /// Returns how many permits or slots one key can have at once, as every protocol reports it; `None` if
-    /// nothing is limited.
+    /// Returns how many permits or slots one key can have at once, as every protocol reports it;
+    /// `None` if it has no limit.
     #[must_use]
     pub fn limit_now(&self) -> Option<u64> {
         match &self.kind {
@@ -233,13 +235,14 @@ impl Rule {
         }
     }
 
-    /// Returns the limits of its node that are charged together: all rates of it, in the order of the file.
+    /// Returns the limits of its node that are charged together: all its rates, in the order of the
+    /// file.
     #[must_use]
     pub fn node(&self) -> std::ops::Range<RuleIndex> {
         self.node.0..self.node.1
     }
 
-    /// Tells whether values that differ share a count (`share_threshold`).
+    /// Tells whether different values share a count (`share_threshold`).
     #[must_use]
     pub const fn shares_values(&self) -> bool {
         self.shares_values
@@ -250,25 +253,25 @@ impl Rule {
         std::iter::once(&self.kind).chain(self.overrides.values()).filter_map(Kind::policy)
     }
 
-    /// Returns the keys whose values make the key in the store.
+    /// Returns the descriptor keys whose values make up the key in the store.
     #[must_use]
     pub const fn free_keys(&self) -> &[Box<str>] {
         &self.free_keys
     }
 
-    /// Tells whether refusals are only reported.
+    /// Tells whether denials are only reported.
     #[must_use]
     pub const fn is_shadow(&self) -> bool {
         self.shadow
     }
 
-    /// Tells whether a refusal counts only if all in this mode refuse.
+    /// Tells whether a denial counts only if all limits in this mode deny.
     #[must_use]
     pub const fn is_quota_mode(&self) -> bool {
         self.quota_mode
     }
 
-    /// Tells whether refused hits are charged, too.
+    /// Tells whether refused hits are charged as well.
     #[must_use]
     pub const fn counts_refused(&self) -> bool {
         self.count_refused
@@ -280,7 +283,7 @@ impl Rule {
         &self.warn
     }
 
-    /// Returns the percentage of keys for which a refusal counts.
+    /// Returns the percentage of keys for which a denial counts.
     #[must_use]
     pub const fn enforce(&self) -> u8 {
         self.enforce
@@ -298,13 +301,13 @@ impl Rule {
         &self.replaces
     }
 
-    /// Returns the rules that are charged too.
+    /// Returns the rules that are charged as well.
     #[must_use]
     pub const fn parents(&self) -> &[Parent] {
         &self.parents
     }
 
-    /// Returns what is told when it passes.
+    /// Returns the metadata for responses that this rule admits.
     #[must_use]
     pub const fn metadata(&self) -> Option<&serde_json::Value> {
         self.metadata.as_ref()

@@ -2,7 +2,7 @@
 
 use crate::net::Permission;
 
-/// What a command is.
+/// The commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     ClThrottle,
@@ -46,22 +46,22 @@ pub(super) enum Command {
     Unwatch,
 }
 
-/// What there is to say of a command.
+/// The properties of a command.
 #[derive(Debug)]
 pub(super) struct Spec {
-    /// The name, in small letters.
+    /// The name, in lower case.
     pub(super) name: &'static str,
     pub(super) command: Command,
-    /// How many arguments it has, the name among them; at least so many if negative.
+    /// How many arguments it has, the name among them; if negative, the minimum.
     pub(super) arity: i64,
-    /// Where its keys are: the first, the last (negative from the end), and the step. Zeros for
-    /// none.
+    /// The positions of its keys: the first, the last (negative from the end), and the step. Zeros
+    /// for none.
     pub(super) keys: (i64, i64, i64),
-    /// Whether it changes something.
+    /// Whether it changes state.
     pub(super) writes: bool,
-    /// Whether it may come before the password.
+    /// Whether a client may send it before the password.
     pub(super) is_open: bool,
-    /// What the client must be allowed to do.
+    /// The permission that the client needs.
     pub(super) needs: Option<Permission>,
 }
 
@@ -90,16 +90,16 @@ impl Spec {
         self
     }
 
-    /// Tells whether it takes so many arguments, the name among them.
+    /// Tells whether it takes this many arguments, the name among them.
     pub(super) fn takes(&self, count: usize) -> bool {
         let least = usize::try_from(self.arity.unsigned_abs()).unwrap_or(usize::MAX);
         if self.arity < 0 { count >= least } else { count == least }
     }
 }
 
-/// All commands; those that must be quick come first.
+/// All commands, the time-critical ones first: [`find`] searches in this order.
 pub(super) static COMMANDS: [Spec; 43] = [
-    // As redis-cell it judges its arguments itself.
+    // Like redis-cell, it checks its arguments itself.
     spec("cl.throttle", Command::ClThrottle, -1).keys((1, 1, 1)).writes().needs(Permission::Check),
     spec("throttle", Command::Throttle, -1).keys((1, 1, 1)).writes().needs(Permission::Check),
     spec("tg.check", Command::Check, -3).writes().needs(Permission::Check),
@@ -145,13 +145,13 @@ pub(super) static COMMANDS: [Spec; 43] = [
     spec("unwatch", Command::Unwatch, 1),
 ];
 
-/// Finds a command; its name may be in letters of any size.
+/// Finds a command; the case of its name does not matter.
 #[inline]
 pub(super) fn find(name: &[u8]) -> Option<&'static Spec> {
     COMMANDS.iter().find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// Tells whether a word is this one, in letters of any size.
+/// Tells whether a word equals a name, in any case.
 pub(super) const fn is(word: &[u8], name: &str) -> bool {
     word.eq_ignore_ascii_case(name.as_bytes())
 }
@@ -170,7 +170,7 @@ pub(super) fn number(text: &[u8]) -> Option<i64> {
 pub(super) fn count(text: &[u8]) -> Option<u64> {
     match number(text) {
         Some(number) => u64::try_from(number).ok(),
-        // Above the largest of the signed.
+        // Above the largest signed number.
         None => std::str::from_utf8(text).ok()?.parse().ok(),
     }
 }

@@ -1,8 +1,8 @@
-//! Health and reflection, by tonic's services. They are rare, so each call is a task of its own.
+//! Health and reflection, by tonic's services. They are rare, so each call has its own task.
 //!
-//! What a call holds is bounded: its messages have at most [`MAX_MESSAGE`] bytes, and messages that
-//! were sent and not answered at most [`MAX_UNANSWERED`]. A message that has begun and a reply that is
-//! not read end the call after the request timeout, and reflection ends after the idle timeout.
+//! The memory of a call is bounded: a message has at most [`MAX_MESSAGE`] bytes, and unanswered
+//! messages have at most [`MAX_UNANSWERED`] together. An unfinished message or an unread reply ends
+//! the call after the request timeout, and reflection ends after the idle timeout.
 
 use super::grpc::send;
 use crate::server::Settings;
@@ -29,20 +29,20 @@ pub const DESCRIPTORS: &[u8] = include_bytes!("../../proto/rls.bin");
 /// The longest message that these services read. Requests are names.
 const MAX_MESSAGE: usize = 16 << 10;
 
-/// Bytes of a call that have come and were not read by its service yet.
+/// Bytes of a call that have arrived and that its service has not read yet.
 const MAX_UNANSWERED: usize = 2 * MAX_MESSAGE;
 
-/// What a call of these services takes: buffers of tonic for a message and its reply, which repeats the
-/// request, and what has come meanwhile.
+/// The memory of a call: tonic's buffers for a message and its reply, which repeats the request,
+/// and the bytes that arrive meanwhile.
 pub(super) const CALL: usize = 32 << 10;
 
 /// Calls of these services that a connection may have at once.
 pub(super) const MAX_CALLS: usize = 16;
 
-/// What health checks may ask about: everything, and the name that the reference has.
+/// The names that health checks may use: everything, and the reference's name.
 const HEALTH_NAMES: [&str; 2] = ["", "ratelimit"];
 
-/// The services of one server, made when they are first called.
+/// The services of one server, created at their first call.
 #[derive(Default)]
 pub(crate) struct Bridge {
     routes: OnceCell<(HealthReporter, Routes)>,
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Bridge {
 }
 
 impl Bridge {
-    /// Answers health checks with `NOT_SERVING` from now on, and tells the clients that watch.
+    /// Answers health checks with `NOT_SERVING` from now on, and notifies the clients that watch.
     pub(crate) async fn leave(&self) {
         let (reporter, _) = self.routes.get_or_init(routes).await;
         for name in HEALTH_NAMES {
@@ -87,7 +87,7 @@ async fn routes() -> (HealthReporter, Routes) {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let routes = Routes::new(health.max_decoding_message_size(MAX_MESSAGE));
-    // A set that cannot be read is caught by the tests; here it only means no reflection.
+    // The tests check that the descriptors can be read; here an error only disables reflection.
     let routes = match reflection().build_v1() {
         Ok(service) => routes.add_service(service.max_decoding_message_size(MAX_MESSAGE)),
         Err(_) => routes,
@@ -113,7 +113,7 @@ pub(super) async fn call(
     let answered = async {
         let mut routes = bridge.routes.get_or_init(routes).await.1.clone();
         if is_health {
-            // One message, which is there before the service is called.
+            // The one message must arrive before the service is called.
             let whole = timeout(settings.request_timeout, whole(&arrived)).await;
             whole.map_err(|_| Reason::CANCEL)?;
         }
@@ -124,12 +124,12 @@ pub(super) async fn call(
         };
         pump(response, respond, settings.request_timeout).await
     };
-    // A watch lasts as long as its client; the library pings.
+    // A watch lasts as long as its client; the library sends pings.
     let limit = if is_health { Duration::MAX } else { settings.idle_timeout };
     tokio::select! {
         biased;
         () = feed.fill() => {}
-        // An error means that the client is gone, or too slow; a stream that is dropped is reset.
+        // An error means that the client is gone or too slow; dropping the stream resets it.
         _ = timeout(limit, answered) => {}
     }
 }
@@ -149,7 +149,7 @@ async fn pump(
     let mut body = pin!(body);
     loop {
         let next = poll_fn(|cx| {
-            // A stream that says nothing for long, such as a watch, can still be reset.
+            // A stream that is silent for a long time, such as a watch, can still be reset.
             if let Poll::Ready(reset) = stream.poll_reset(cx) {
                 return Poll::Ready(Err(reset.map_or_else(|error| error, h2::Error::from)));
             }
@@ -170,11 +170,12 @@ async fn pump(
     stream.send_data(Bytes::new(), true)
 }
 
-/// What has come of a call, between the task that reads it and the service, which may be another task.
+/// The received part of a call, shared by the task that reads it and the service, which may be
+/// another task.
 #[derive(Debug, Default)]
 struct Arrived {
     bytes: BytesMut,
-    /// Whether no more comes.
+    /// Whether the body has ended.
     is_over: bool,
     /// Wakes the service.
     waker: Option<Waker>,
@@ -192,7 +193,7 @@ impl Arrived {
     }
 }
 
-/// Waits until a body is there.
+/// Waits until a body is complete.
 async fn whole(arrived: &Mutex<Arrived>) {
     poll_fn(|cx| {
         let mut arrived = Arrived::lock(arrived);
@@ -205,8 +206,8 @@ async fn whole(arrived: &Mutex<Arrived>) {
     .await;
 }
 
-/// Reads the body of a request as it comes, so that what waits is bounded here and not by the windows
-/// of the connection. When it is dropped, the body ends for the service.
+/// Reads the body of a request as it arrives, so that this module bounds the waiting bytes and not
+/// the windows of the connection. When it is dropped, the body ends for the service.
 #[derive(Debug)]
 struct Feed {
     stream: RecvStream,
@@ -214,12 +215,13 @@ struct Feed {
 }
 
 impl Feed {
-    /// Reads. Returns when the client resets the call, or sends more than it reads replies to.
+    /// Reads. Returns when the client resets the call, or sends more than [`MAX_UNANSWERED`] bytes
+    /// ahead of the service.
     async fn fill(&mut self) {
         while let Some(data) = poll_fn(|cx| self.stream.poll_data(cx)).await {
             let Ok(data) = data else { return };
             let mut arrived = Arrived::lock(&self.arrived);
-            // OVERFLOW: the first is bounded here, and the other by the longest frame.
+            // OVERFLOW: the first is bounded here, the other by the longest frame.
             if arrived.bytes.len() + data.len() > MAX_UNANSWERED {
                 return;
             }

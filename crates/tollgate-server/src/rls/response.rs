@@ -1,8 +1,8 @@
-//! What Envoy is told: `RateLimitResponse`.
+//! The response to Envoy: `RateLimitResponse`.
 //!
-//! [`Told`] is one `DescriptorStatus` in plain values, [`Headers`] what goes to the client; the
-//! protobuf and the JSON form are written from both. Counts above what the protocol's 32 bits hold
-//! are told as 4294967295.
+//! [`Told`] is one `DescriptorStatus` in plain values, [`Headers`] holds the headers for the
+//! client; the protobuf and the JSON form are both written from them. Counts above the protocol's
+//! 32 bits are reported as 4294967295.
 
 use super::wire::{write_bytes, write_message, write_number};
 use crate::{
@@ -31,13 +31,13 @@ impl RateLimitCode {
         }
     }
 
-    /// Returns the code of a whole answer.
+    /// Returns the code of the whole answer.
     pub(super) const fn overall(answer: &Answer) -> Self {
         if answer.is_allowed() { Self::Ok } else { Self::OverLimit }
     }
 
-    /// Returns the code of one status. What only shadow mode lets pass is `OK`, as in the reference;
-    /// a spent quota that others make up for stays `OVER_LIMIT`.
+    /// Returns the code of one status. A status that passes only because of shadow mode is `OK`, as
+    /// in the reference; a spent quota that others make up for stays `OVER_LIMIT`.
     const fn of(code: Code) -> Self {
         match code {
             Code::Denied | Code::Blocked | Code::FailedClosed | Code::Full | Code::QuotaSpent => {
@@ -56,21 +56,21 @@ impl RateLimitCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Told<'p> {
     pub(super) code: RateLimitCode,
-    /// `None` where nothing limits, or nothing is known.
+    /// `None` if nothing limits, or nothing is known.
     pub(super) limit: Option<CurrentLimit<'p>>,
     pub(super) remaining: u32,
-    /// Whole seconds, at least one; there is one if there is a limit.
+    /// Whole seconds, at least one; set if `limit` is.
     pub(super) reset_secs: u64,
 }
 
 /// `RateLimitResponse.RateLimit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CurrentLimit<'p> {
-    /// How many can be had at once, as in all other protocols.
+    /// How many permits a key can take at once, as in all other protocols.
     pub(super) requests: u32,
-    /// The time in which so many come; `None` if it is no unit, for example 30 seconds. Envoy then leaves the
-    /// window out of its header and keeps the rest. (A `unit_multiplier`, field 4, has been proposed to Envoy;
-    /// the number is kept free for it.)
+    /// The time in which `requests` permits come; `None` if it is not a unit, for example 30
+    /// seconds. Envoy then leaves the window out of its header and keeps the rest. (A
+    /// `unit_multiplier`, field 4, has been proposed to Envoy; the number is reserved for it.)
     pub(super) unit: Option<Unit>,
     pub(super) name: Option<&'p str>,
 }
@@ -89,7 +89,8 @@ impl<'p> Told<'p> {
             unit: report.unit(),
             name: plan.rule(part.rule).name().filter(|_| !part.is_override),
         };
-        // The reference has nothing left where it is over the limit, although less might pass.
+        // The reference reports no remaining permits over the limit, although a smaller cost might
+        // pass.
         let is_over = code == RateLimitCode::OverLimit || status.code == Code::Shadowed;
         let remaining = if is_over { 0 } else { saturated(report.remaining) };
         Self { limit: Some(limit), remaining, reset_secs: reset_secs(&report), ..nothing }
@@ -117,7 +118,8 @@ fn saturated(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Returns the time to the next chance: the wait of what is refused, and else until all permits are back.
+/// Returns the time to the next chance: the wait of a denied request, otherwise until all permits
+/// are back.
 fn reset_secs(report: &LimitReport<'_>) -> u64 {
     seconds(report.retry_after.unwrap_or(report.reset_after))
 }
@@ -128,7 +130,7 @@ fn seconds(time: Duration) -> u64 {
     whole.clamp(1, MAX_SECONDS)
 }
 
-/// What the client is told, if the settings say so: the tightest limit.
+/// The headers for the client, if the settings enable them: the tightest limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Headers {
     limit: u64,
@@ -161,7 +163,7 @@ impl Headers {
     }
 }
 
-/// Appends the message of an answer, less dynamic metadata.
+/// Appends the message of an answer, without dynamic metadata.
 pub(super) fn write(
     out: &mut Vec<u8>,
     (answer, plan, now): (&Answer, &Plan, Tick),

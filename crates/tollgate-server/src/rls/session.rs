@@ -1,9 +1,10 @@
-//! One connection: gathers calls that are there, decides them together, and flushes once.
+//! One connection: gathers complete calls, decides them together, and flushes once.
 //!
-//! HTTP/2's library reads all frames that have arrived when it is asked for the next stream, and
-//! writes all replies when it is asked again. So calls whose bodies are there are gathered first and
-//! decided then, with one look at plan and clock, and their replies leave in one write. A body that is
-//! late, a store that must be waited for, and calls of other services are tasks of their own.
+//! When it is polled for the next stream, the HTTP/2 library reads all frames that have arrived and
+//! writes all pending replies. So a session first gathers the calls whose bodies are complete and
+//! then decides them, with one reading of plan and clock, and their replies leave in one write. A
+//! body that is late, a store that must be waited for, and calls of other services have tasks of
+//! their own.
 
 use super::{
     bridge,
@@ -48,26 +49,26 @@ const MAX_STREAMS: u32 = 256;
 /// The longest head of a call, in bytes: names and values, and 32 for each.
 const MAX_HEAD: u32 = 16 * 1024;
 
-/// The most calls that are decided before replies are flushed.
+/// The most calls that are decided before their replies are flushed.
 const BATCH: usize = 256;
 
-/// Room in windows beside a body of the longest kind.
+/// Space in the windows beyond a body of the maximum length.
 const WINDOW_ROOM: usize = 64 * 1024;
 
 /// Bytes of a reply that wait in the HTTP/2 library.
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// An idle connection is looked at so many times in the time that it may be idle.
+/// An idle connection is checked this many times during the idle timeout.
 const LOOKS: u32 = 4;
 
-/// Returns how HTTP/2 is spoken. Windows are as large as the longest call, and are given back when a
-/// call is over, so they bound what a client can make a connection hold. What is not set here is
-/// bounded by the library: tiny DATA frames that nobody has read, by half of the connection's window;
-/// frames that continue a block of headers, by its length; PING and SETTINGS are acknowledged one by
+/// Returns the settings of HTTP/2. Windows are as large as the longest call, and their capacity is
+/// released when a call is over, so they bound the memory that a client can make a connection hold.
+/// The library bounds the rest: unread tiny DATA frames by half of the connection's window; frames
+/// that continue a block of headers by its length; and it acknowledges PING and SETTINGS one by
 /// one.
 pub(super) fn builder(max_request: usize) -> Builder {
     let window = u32::try_from(max_request.saturating_add(WINDOW_ROOM)).unwrap_or(u32::MAX);
-    // The most that HTTP/2 has is 2^31 - 1.
+    // The largest window of HTTP/2 is 2^31 - 1.
     let window = window.min(i32::MAX as u32);
     let mut builder = Builder::new();
     builder
@@ -91,16 +92,16 @@ pub(super) struct Session {
     memory: Arc<ConnectionMemory>,
     progress: Arc<Progress>,
     stall: (Stall, Interval),
-    /// Calls to be decided, with their bodies.
+    /// Calls to decide, with their bodies.
     ready: VecDeque<(Bytes, Asker, SendResponse<Bytes>)>,
     desk: Desk,
-    /// Whether no store must be waited for.
+    /// Whether all stores answer without waiting.
     is_immediate: bool,
-    /// Calls that are no decisions, since the last batch.
+    /// Calls since the last batch that need no decision.
     others: u64,
-    /// Calls since the connection slept.
+    /// Calls since the connection last slept.
     awake: u64,
-    /// Whether calls come one by one: then each is answered at once, without a look for others.
+    /// Whether calls come one by one: each is then answered at once, without gathering others.
     is_single: bool,
     /// Each task holds one.
     tasks: Arc<()>,
@@ -109,21 +110,21 @@ pub(super) struct Session {
     idle: Idle,
 }
 
-/// Who asks: the parent of its trace, and what it may do.
+/// The caller: the parent of its trace, and its permissions.
 pub(super) type Asker = (Caller, Permissions);
 
-/// How long nothing has happened.
+/// Measures how long the connection has been idle.
 struct Idle {
     look: Interval,
     quiet: u32,
     is_closing: bool,
-    /// Asks whether the client is there, while a call of it goes on and says nothing.
+    /// Pings the client while a call goes on and is silent.
     ping: Option<PingPong>,
     is_pinged: bool,
 }
 
 impl Idle {
-    /// Notes an answer to a ping.
+    /// Records the answer to a ping.
     fn poll_pong(&mut self, cx: &mut Context<'_>) {
         if self.is_pinged
             && let Some(ping) = &mut self.ping
@@ -134,12 +135,12 @@ impl Idle {
     }
 }
 
-/// What a session is woken for.
+/// Why a session wakes up.
 enum Event {
     Calls,
     Drain,
     Look,
-    /// The client stands still within a frame, or does not read.
+    /// The client stopped within a frame, or does not read.
     Stalled(RefusalReason),
     Closed,
 }
@@ -177,7 +178,7 @@ impl Session {
         }
     }
 
-    /// Serves until the client goes, or is idle, or the server has drained.
+    /// Serves until the client disconnects, the connection is idle, or the server has drained.
     pub(super) async fn run(mut self, draining: impl Future<Output = ()>) {
         let mut draining = pin!(draining);
         let mut is_draining = false;
@@ -219,9 +220,9 @@ impl Session {
         }
     }
 
-    /// Accepts what has arrived. Returns true when the connection is closed.
+    /// Accepts the calls that have arrived. Returns true when the connection is closed.
     fn gather(&mut self, cx: &mut Context<'_>) -> bool {
-        // Calls that are left wait for the replies before them to be written.
+        // Remaining calls wait until the earlier replies are written.
         if !self.ready.is_empty() && self.http.poll_closed(cx).is_ready() {
             return true;
         }
@@ -236,7 +237,7 @@ impl Session {
         false
     }
 
-    /// Puts a call where it is answered.
+    /// Dispatches a call.
     fn sort(
         &mut self,
         request: Request<RecvStream>,
@@ -273,7 +274,7 @@ impl Session {
                 self.ready.push_back((whole, asker, respond));
             }
             Poll::Ready(Ok(Some(whole))) => self.start(Body::Whole(whole), asker, respond),
-            // Reset by the client: nobody waits.
+            // The client has reset the call: it needs no answer.
             Poll::Ready(Ok(None)) => {}
             Poll::Ready(Err(error)) => self.wrong(respond, &error),
             Poll::Pending => self.start(Body::Partial(body), asker, respond),
@@ -306,21 +307,22 @@ impl Session {
             tokio::select! {
                 biased;
                 () = bridge::call(&shared.bridge, request, respond, &shared.settings) => {}
-                // A watch never ends by itself; dropped, it is reset.
+                // A watch never ends by itself; dropping it resets it.
                 _ = drain.wait_for(|draining| *draining) => {}
             }
             drop((task, bridged, claim));
         });
     }
 
-    /// Refuses a call that would hold more than it may.
+    /// Refuses a call that would exceed the memory bound.
     fn refuse(&mut self, respond: SendResponse<Bytes>, error: &GrpcError) {
         self.others += 1;
         self.traffic().refused(RefusalReason::Memory);
         grpc::refuse(respond, error);
     }
 
-    /// Returns what the client of a call may do, if that includes the call. Health needs nothing.
+    /// Returns the permissions of the client of a call, if they include the call. Health needs
+    /// none.
     fn authorize(
         &self,
         request: &Request<RecvStream>,
@@ -349,7 +351,7 @@ impl Session {
         }
     }
 
-    /// Refuses a call with a wrong token, when its turn has come.
+    /// Refuses a call with a wrong token after a delay.
     fn slow_down(&mut self, respond: SendResponse<Bytes>, error: GrpcError, penalty: Penalty) {
         if penalty == Penalty::Close {
             self.http.graceful_shutdown();
@@ -358,7 +360,7 @@ impl Session {
         self.shared.traffic(self.client.listener).bad_request();
         let mut claim = Arc::clone(&self.memory).claim();
         if claim.resize(CALL).is_err() {
-            // Dropped, the call is reset.
+            // Dropping the call resets it.
             return self.traffic().refused(RefusalReason::Memory);
         }
         let (task, shared) = (Arc::clone(&self.tasks), Arc::clone(&self.shared));
@@ -401,7 +403,7 @@ impl Session {
     fn send_late(&mut self, reply: LateReply) {
         let mut claim = Arc::clone(&self.memory).claim();
         if claim.resize(CALL + reply.len()).is_err() {
-            // Dropped, it resets the stream.
+            // Dropping the reply resets the stream.
             return self.traffic().refused(RefusalReason::Memory);
         }
         let (task, shared, listener) =
@@ -412,7 +414,7 @@ impl Session {
         });
     }
 
-    /// Decides the calls that were gathered, until the replies should be written.
+    /// Decides the gathered calls, until the replies should be written.
     async fn decide(&mut self) {
         self.idle.quiet = 0;
         if self.progress.is_full() {
@@ -443,7 +445,7 @@ impl Session {
         late.into_iter().for_each(|reply| self.send_late(reply));
     }
 
-    /// Refuses the calls that were gathered: the replies before them could not be written.
+    /// Refuses the gathered calls: the earlier replies could not be written.
     fn refuse_unread(&mut self) {
         let text = "the earlier replies were not read; read them first";
         let error = GrpcError::new(GrpcCode::ResourceExhausted, &text);
@@ -454,8 +456,8 @@ impl Session {
         }
     }
 
-    /// Tells whether to give the connection up: it was idle for too long and has not gone when told,
-    /// or a call goes on and the client does not answer a ping.
+    /// Tells whether to give the connection up: it stayed after a GOAWAY for being idle, or a call
+    /// goes on and the client does not answer a ping.
     fn is_over(&mut self) -> bool {
         let idle = &mut self.idle;
         idle.quiet += 1;

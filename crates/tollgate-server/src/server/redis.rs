@@ -1,4 +1,4 @@
-//! A store in Redis: the link, the store on it, what decides when it cannot, and what is kept here.
+//! A store in Redis: the link, the store on it, the failure policy, and the leases.
 
 use super::{StartError, lowest_rate::lowest_rate};
 use crate::{
@@ -24,16 +24,16 @@ use tollgate_redis::{
     LeasePlan, LeaseSettings, Link, RedisStore, Secret, Settings, TwoTier, read_regular,
 };
 
-/// What all keys begin with, if nothing is said.
+/// The default prefix of all keys.
 const PREFIX: &str = "tollgate";
 
-/// How long to wait at the start for the servers to answer, if nothing is said.
+/// The default time to wait for the servers at the start.
 const STARTUP_WAIT: Duration = Duration::from_secs(10);
 
-/// How often to look meanwhile, if nothing seems to change.
+/// How often to check meanwhile, if no change is signalled.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Opens a store in Redis. Nobody needs to answer yet.
+/// Opens a store in Redis. The servers need not respond yet.
 pub(super) fn open(
     settings: &Settings,
     options: &RedisOptions,
@@ -44,7 +44,7 @@ pub(super) fn open(
         settings.deadline = deadline;
     }
     if let Some(path) = &options.password_file {
-        // Read once, so that a wrong path is told now; the link reads it for each connection.
+        // Read here only to report a wrong path now; the link reads the file for each connection.
         net::Secret::read(path).map_err(|error| in_file(path, error))?;
         settings.password = Some(Secret::in_file(path));
     }
@@ -76,7 +76,7 @@ pub(super) fn open(
     Ok(Arc::new(Shared { tiers, link, names, fleet, failure, startup_wait, heartbeat, failures }))
 }
 
-/// Checks that the files that hold passwords of Redis servers still do: connections read them again.
+/// Checks that the password files of Redis servers are still valid: connections read them again.
 pub(super) fn check_passwords(config: &Config) -> Result<(), String> {
     let first = (config.server.store.as_ref(), &config.server.redis);
     let named = config.stores.iter().map(|store| (Some(&store.kind), &store.redis));
@@ -117,7 +117,7 @@ const fn failure_policy(failure: Failure) -> FailurePolicy {
     }
 }
 
-/// What keys begin with, and what this process calls itself.
+/// The prefix of keys, and the name of this process.
 struct Names {
     prefix: Box<str>,
     process: String,
@@ -129,20 +129,20 @@ struct Shared {
     link: Link,
     names: Names,
     fleet: FleetSize,
-    /// Of policies that have none of their own.
+    /// For policies without their own.
     failure: FailurePolicy,
     startup_wait: Duration,
     heartbeat: Mutex<Option<Heartbeat>>,
-    /// Failures so far, and when a look at the status first saw so many.
+    /// Failures so far, and when a check of the status first saw this many.
     failures: Mutex<(u64, Tick)>,
 }
 
-/// A failure is no news after this time, if all servers are up.
+/// A failure is out of date after this time, if all servers are up.
 const NEWS: Duration = Duration::from_secs(3);
 
 impl Shared {
-    /// Tells whether calls fail although all servers are up. Without calls nobody knows, so old
-    /// failures do not count.
+    /// Tells whether calls fail although all servers are up. Without calls the answer is unknown,
+    /// so old failures do not count.
     fn is_failing(&self, guard: &GuardStatus) -> bool {
         let now = self.tiers.clock().now();
         let mut seen = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +172,8 @@ impl RemoteStore for Shared {
             };
             leases = leases.of(&**name, Some(lease));
         }
-        // Both were judged with the configuration; what is left is a bound of theirs.
+        // Both were checked with the configuration; the only possible error is a bound of the
+        // layers.
         if let Err(error) = self.tiers.inner().set_failures(failures) {
             tracing::error!("the failure modes do not change: {error}");
         }
@@ -185,7 +186,7 @@ impl RemoteStore for Shared {
         Box::pin(async {
             let mut changes = self.link.subscribe();
             let answers = async {
-                // Of a Cluster, every server must be there.
+                // For a Cluster, every server must respond.
                 while self.link.ready(self.startup_wait).await.is_err()
                     || self.status().degraded.is_some()
                 {
@@ -224,7 +225,11 @@ impl RemoteStore for Shared {
         let degraded = match away {
             Some(node) => {
                 let why = node.last_error.as_deref().unwrap_or("no connection yet");
-                Some(format!("{} is {}: {why}", node.address, node.state))
+                let state = match node.state {
+                    "open" | "probing" => "its circuit breaker is open",
+                    other => other,
+                };
+                Some(format!("{} ({state}): {why}", node.address))
             }
             None if nodes.is_empty() => Some("no server is known yet".to_owned()),
             None if is_failing => {
@@ -283,7 +288,7 @@ impl RemoteStore for Shared {
     }
 }
 
-/// All calls are those of the layers.
+/// Forwards every call to the layers.
 impl Store for Shared {
     forward_store!(self => &self.tiers);
 }

@@ -21,8 +21,8 @@ pub struct Settings {
     pub resp: Endpoint,
     /// Where to answer administrators.
     pub admin: Endpoint,
-    /// Who may do what at the start; [`Shared::access`](super::Shared::access) has what is in force
-    /// after a reload.
+    /// The permissions at the start; after a reload, [`Shared::access`](super::Shared::access) has
+    /// those in force.
     pub access: Access,
     /// Worker threads.
     pub workers: usize,

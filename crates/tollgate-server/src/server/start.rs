@@ -1,4 +1,4 @@
-//! From a configuration to a server that is ready to run.
+//! Builds a server from a configuration, ready to run.
 
 use super::{
     Manager, Phase, Settings, Shared, Source, notify,
@@ -33,7 +33,7 @@ use tokio::{
 };
 use tollgate::{Clock, Seed, SnapshotError, store::MemoryStore};
 
-/// How long a shared store has to be closed, and a collector to take the last traces, while the
+/// How long a shared store may take to close, and a collector to receive the last traces, while the
 /// snapshots are written.
 const CLOSE: Duration = Duration::from_secs(2);
 
@@ -69,14 +69,14 @@ pub struct Server {
     snapshots: Vec<Snapshots>,
 }
 
-/// A store that is written to a file now and then.
+/// A store whose state is written to a file periodically.
 #[derive(Clone, Debug)]
 struct Snapshots {
     /// The number of the store.
     number: usize,
     store: MemoryStore,
     settings: SnapshotSettings,
-    /// One writer at a time, so that an older state never replaces a newer one.
+    /// Allows one writer at a time, so that an older state never replaces a newer one.
     writing: Arc<Mutex<()>>,
 }
 
@@ -129,12 +129,12 @@ impl Server {
             if settings.path.is_file() {
                 restore(store, &settings.path);
             } else if settings.path.exists() {
-                // To put a folder or a device aside would take it from somebody.
+                // Renaming a folder or a device could take it away from another program.
                 let path = settings.path.display();
                 let text = format!("{path} is not a regular file; give the path of a snapshot");
                 return Err(StartError(text));
             }
-            // One that cannot be used was put aside.
+            // A snapshot that cannot be used was renamed.
             if settings.path.exists() {
                 manager.note_snapshot(*number, &settings.path, None);
             }
@@ -142,19 +142,19 @@ impl Server {
         Ok(Self { shared, manager, bound, tls, snapshots })
     }
 
-    /// Returns what connections share.
+    /// Returns the state that connections share.
     #[must_use]
     pub const fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// Returns who loads the configuration.
+    /// Returns the manager of the configuration.
     #[must_use]
     pub const fn manager(&self) -> &Arc<Manager> {
         &self.manager
     }
 
-    /// Returns where it listens.
+    /// Returns the endpoints that it listens on.
     #[must_use]
     pub fn endpoints(&self) -> Vec<(Listener, Endpoint)> {
         self.bound.iter().map(|bound| (bound.listener, bound.endpoint())).collect()
@@ -175,11 +175,11 @@ impl Server {
     }
 
     /// Connects to the shared stores, serves until `stop` receives, and shuts down. A further
-    /// message ends the phase of the shutdown that is under way: the drain delay, or the drain.
+    /// message ends the current phase of the shutdown: the drain delay, or the drain.
     ///
     /// The shutdown takes at most [`drain_delay`](Settings::drain_delay), then
-    /// [`drain_timeout`](Settings::drain_timeout), then three seconds and the time that the disk takes
-    /// to write the snapshots, whatever clients do.
+    /// [`drain_timeout`](Settings::drain_timeout), then three seconds and the time that the disk
+    /// takes to write the snapshots, regardless of the clients.
     ///
     /// # Errors
     ///
@@ -240,8 +240,8 @@ fn accept(bound: Vec<Bound>, workers: &Arc<Workers>) -> JoinSet<()> {
     tasks
 }
 
-/// Waits until the shared stores answer, each for as long as its settings allow. Decisions before
-/// that would be made by `failure`, and come on top of what the stores let pass.
+/// Waits until the shared stores respond, each for as long as its settings allow. Decisions before
+/// that would follow `failure`, and add to the calls that the stores admit.
 async fn connect(shared: &Shared) {
     let mut waits = JoinSet::new();
     for (number, store) in shared.engine.stores().iter().cloned().enumerate() {
@@ -258,7 +258,7 @@ async fn connect(shared: &Shared) {
     waits.join_all().await;
 }
 
-/// Waits for `done`, but not longer than `limit`, nor after a message to stop.
+/// Waits for `done`, but at most for `limit`, and only until a message to stop.
 async fn unless_stopped(
     stop: &mut mpsc::Receiver<()>,
     limit: Duration,
@@ -266,7 +266,7 @@ async fn unless_stopped(
 ) {
     let stopped = async {
         if stop.recv().await.is_none() {
-            // Nobody can send one any more.
+            // The sender is gone, so no message can come.
             pending::<()>().await;
         }
     };
@@ -276,8 +276,8 @@ async fn unless_stopped(
     }
 }
 
-/// Waits until no client is connected, then closes the listener of administrators, who see until
-/// then that the server is not ready, and waits for their connections.
+/// Waits until no client is connected, then closes the admin listener, which shows until then that
+/// the server is not ready, and waits for its connections.
 async fn drained(shared: &Shared, for_admins: &mut JoinSet<()>) {
     let mut ticks = interval(Duration::from_millis(10));
     let others = Listener::ALL.iter().filter(|listener| **listener != Listener::Admin);
@@ -293,7 +293,7 @@ async fn drained(shared: &Shared, for_admins: &mut JoinSet<()>) {
 /// Writes the snapshots, closes the shared stores and sends the last traces, all at once.
 async fn finish(shared: &Arc<Shared>, snapshots: Vec<Snapshots>) -> Result<(), StartError> {
     let saved = async {
-        // One that cannot be written does not keep the others from it.
+        // A failed snapshot does not prevent the others.
         let mut last = Ok(());
         for snapshots in snapshots {
             match spawn_blocking(move || snapshots.save()).await.map_err(wrong)? {
@@ -305,11 +305,11 @@ async fn finish(shared: &Arc<Shared>, snapshots: Vec<Snapshots>) -> Result<(), S
     };
     let closed = async {
         for store in shared.engine.stores().iter().filter_map(Backend::remote) {
-            // What is not booked now stays unbooked.
+            // Use that is not booked now stays unbooked.
             store.close().await;
         }
     };
-    // What takes traces away needs this thread meanwhile.
+    // The exporter of traces needs this thread meanwhile.
     let trace = Arc::clone(shared);
     let sent = spawn_blocking(move || trace.trace.finish());
     let (saved, _, _) = tokio::join!(saved, timeout(CLOSE, closed), timeout(CLOSE, sent));
@@ -330,7 +330,7 @@ fn settings(config: &Config) -> Result<Settings, StartError> {
     Ok(Settings { access, ..Settings::with(&config.server) })
 }
 
-/// Warns about a listener that others can reach and that asks for no secret.
+/// Warns about a listener that other machines can reach and that requires no secret.
 fn warn_if_open(bound: &Bound, access: &Access, server: &ServerSettings) {
     if let Endpoint::Tcp(address) = bound.endpoint()
         && !address.ip().to_canonical().is_loopback()
@@ -346,7 +346,7 @@ fn warn_if_open(bound: &Bound, access: &Access, server: &ServerSettings) {
     }
 }
 
-/// Bounds connections by the descriptors that the process may have, and logs the bounds.
+/// Limits connections by the file descriptors that the process may have, and logs the bounds.
 fn bound_by_descriptors(settings: &mut Settings, wanted: Option<usize>) -> Result<(), StartError> {
     let allowed = connections_allowed(wanted).map_err(StartError)?;
     settings.max_descriptors = allowed;
@@ -401,7 +401,7 @@ fn open_stores(
     Ok((backends, snapshots))
 }
 
-/// Live keys of a store whose configuration says nothing: 400 MB of memory.
+/// The maximum of live keys in a store without a configured bound: 400 MB of memory.
 const DEFAULT_MAX_KEYS: u64 = 10_000_000;
 
 fn open_store(
@@ -435,8 +435,8 @@ fn open_store(
     builder.build().map_err(wrong)
 }
 
-/// Takes over a snapshot. One that cannot be used is put aside: a limiter that starts empty is better
-/// than none.
+/// Restores a snapshot. Renames one that cannot be used: a limiter that starts empty is better than
+/// none.
 fn restore(store: &MemoryStore, path: &Path) {
     match store.restore(path) {
         Ok(keys) => tracing::info!(keys, path = %path.display(), "snapshot restored"),

@@ -169,7 +169,7 @@ async fn top_keys_are_listed_by_what_they_cost() {
     harness.decide("per-user", &[b"bob"], 4).await;
     harness.decide("tenant-path", &[b"acme", b"/buy"], 1).await;
     let top = ask(address, "GET", "/top?policy=per-user&n=1", "").await.json();
-    assert_eq!(top["denied"], json!([{ "key": "ann", "cost": 6, "error": 0 }]));
+    assert_eq!(top["denied"], json!([{ "key": "ann", "keys": ["ann"], "cost": 6, "error": 0 }]));
     assert_eq!(top["allowed"].as_array().unwrap().len(), 1);
     let top = ask(address, "GET", "/top?policy=tenant-path", "").await.json();
     assert_eq!(top["allowed"][0]["key"], "acme, /buy");
@@ -491,7 +491,7 @@ async fn bodies_and_heads_have_bounds() {
 #[tokio::test(start_paused = true)]
 async fn who_says_nothing_is_disconnected() {
     let harness = Harness::new(CONFIG, Settings::default());
-    // Time runs ahead while nobody has work: each of these would else never end.
+    // Time advances while no task has work: otherwise each of these would never end.
     for text in ["", "GET / HTTP/1.1\r\nHost:", "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
         let mut stream = harness.open_unix();
         stream.write_all(text.as_bytes()).await.unwrap();

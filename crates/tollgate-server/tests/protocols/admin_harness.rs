@@ -74,11 +74,15 @@ impl Told {
 
 impl Harness {
     pub(crate) fn new(config: &str, settings: Settings) -> Self {
+        Self::of(&[("shop.yaml", config)], settings)
+    }
+
+    /// A server with several files.
+    pub(crate) fn of(files: &[(&str, &str)], settings: Settings) -> Self {
         let (clock, hand) = Clock::manual();
         // 2026-01-01T00:00:00Z
         clock.set_wall_offset(Duration::from_secs(1_767_225_600));
-        let config = Config::from_text("shop.yaml", config).unwrap();
-        let plan = Plan::compile(config, None).unwrap();
+        let plan = Plan::compile(Config::from_texts(files).unwrap(), None).unwrap();
         let store =
             MemoryStore::builder().clock(clock).max_keys(1000).max_reservations(1).build().unwrap();
         let engine = Engine::new(plan, vec![Backend::Memory(store)]);
@@ -102,7 +106,7 @@ impl Harness {
         Self::new(CONFIG, Settings { access, ..Settings::default() })
     }
 
-    /// Serves on a port of its own.
+    /// Serves on a free port.
     pub(crate) async fn listen(&self) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -163,7 +167,7 @@ impl Harness {
         passed
     }
 
-    /// Reserves. The store has room for one reservation.
+    /// Reserves. The store can hold one reservation.
     pub(crate) async fn reserve(&self) {
         let engine = &self.shared.engine;
         let (plan, now, mut answer) = (engine.plan_arc(), engine.now(), Answer::new());

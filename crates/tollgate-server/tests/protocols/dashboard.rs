@@ -86,6 +86,71 @@ async fn a_session_stands_for_its_token_until_it_ends_or_the_token_changes() {
     assert!(get("/ui/", &cookie).await.body.contains("action=\"/login\""));
 }
 
+/// A session that no token has signed is a guess of a token, wherever its sender could see whether it is right.
+#[tokio::test]
+async fn a_forged_session_waits_like_a_wrong_token() {
+    let forged = format!("Cookie: tollgate=9999999999.{}\r\n", "0".repeat(64));
+    let wrong = "Authorization: Bearer wrong\r\n".to_owned();
+    for (path, headers, status) in
+        [("/policies", &forged, 401), ("/ui/", &forged, 200), ("/ui/", &wrong, 200)]
+    {
+        let harness = Harness::with_token();
+        let address = harness.listen().await;
+        let ask = || {
+            let text = text("GET", path, headers, "");
+            async move { ask_with(address, &text).await }
+        };
+        for _ in 0..5 {
+            let told = ask().await;
+            assert_eq!(told.status, status, "{told:?}");
+            let ends = told.head.contains("set-cookie: tollgate=; path=/; max-age=0");
+            assert_eq!(ends, path == "/ui/" && *headers == forged, "{told:?}");
+        }
+        let sixth = tokio::time::timeout(Duration::from_millis(20), ask()).await;
+        assert!(sixth.is_err(), "{path} {headers}: it waits");
+        let files = ask_with(address, &text("GET", "/ui/app.css", headers, "")).await;
+        assert_eq!(files.status, 200, "files say nothing of a token");
+        let right =
+            format!("{}Cookie: theme=dark\r\n", cookie(&login(address, "open+sesame").await));
+        assert_eq!(ask_with(address, &text("GET", "/policies", &right, "")).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn policies_of_one_name_are_told_apart() {
+    let limit = "unit: hour, requests_per_unit: 3 } }";
+    let shop =
+        format!("domain: shop\ndescriptors:\n  - {{ key: user, rate_limit: {{ name: x, {limit}");
+    let zip = format!(
+        "domain: zip\ndescriptors:\n  - {{ key: user, rate_limit: {{ name: x, {limit}\n  - {{ key: plan, rate_limit: {{ name: own, {limit}"
+    );
+    let access = Access::new(vec![Token::of(Listener::Admin, Secret::new("open sesame"))]);
+    let settings = Settings { access, ..Settings::default() };
+    let harness = Harness::of(&[("shop.yaml", &shop), ("zip.yaml", &zip)], settings);
+    let address = harness.listen().await;
+    let bearer = "Authorization: Bearer open sesame\r\n";
+    let get = async |path: &str| ask_with(address, &text("GET", path, bearer, "")).await.json();
+    let policies = get("/policies").await;
+    let labels: Vec<_> =
+        policies["policies"].as_array().unwrap().iter().map(|row| &row["label"]).collect();
+    assert_eq!(labels, ["shop/x", "zip/x", "own"]);
+    let json = format!("{bearer}Content-Type: application/json\r\n");
+    let block = json!({ "policy": "zip/x", "key": "ann", "for_ms": 1000 }).to_string();
+    assert_eq!(ask_with(address, &text("POST", "/block", &json, &block)).await.status, 200);
+    let bypass = json!({ "policy": "shop/x", "for_ms": 1000 }).to_string();
+    assert_eq!(ask_with(address, &text("POST", "/bypass", &json, &bypass)).await.status, 200);
+    let specials = get("/specials").await;
+    for (list, policy) in [("blocked", "zip/x"), ("bypassed", "shop/x")] {
+        let row = &specials[list][0];
+        assert_eq!(row["policy"], policy, "{specials}");
+        let found = get(&format!("/policies/{}", row["id"].as_str().unwrap())).await;
+        assert_eq!(found["label"], policy, "the id names it: {found}");
+    }
+    let ambiguous = get("/policies/x").await;
+    let detail = ambiguous["detail"].as_str().unwrap();
+    assert!(detail.contains("use one of ") && detail.matches(", ").count() == 1, "{detail}");
+}
+
 #[tokio::test]
 async fn a_session_changes_something_only_from_a_page_of_this_server() {
     let (all, read) = (Secret::new("all"), Secret::new("read"));
@@ -141,6 +206,18 @@ impl Stream {
         line.trim_end().to_owned()
     }
 
+    /// Waits for the end of the stream; nothing may come before.
+    async fn wait_for_end(mut self) {
+        // The last chunk of the body is empty.
+        loop {
+            match self.line().await.as_str() {
+                "" => {}
+                "0" => return,
+                line => panic!("{line}"),
+            }
+        }
+    }
+
     /// Returns the name of the next event, and its data.
     async fn next(&mut self) -> (String, Value) {
         let mut name = String::new();
@@ -178,10 +255,11 @@ async fn a_stream_begins_with_the_last_minute_and_goes_on_every_second() {
     assert_eq!((name.as_str(), &tick["last"], &tick["busy"]), ("tick", &json!([4, 0]), &json!(2)));
     assert_eq!(tick["rows"][0]["label"], "per-user", "the most refusals first");
     assert_eq!(
-        (&tick["rows"][1]["last"], &tick["rows"][1]["level"]),
-        (&json!([4, 0]), &json!(100))
+        ["last", "level", "capacity"].map(|field| &tick["rows"][1][field]),
+        [&json!([4, 0]), &json!(100), &json!(100)]
     );
     assert_eq!(tick["denied_per_second"], json!(1.0), "two in two seconds");
+    assert_eq!(tick["stores"][0]["servers"], json!(null), "a store in memory has none");
     // A slow reader gets the newest only.
     for _ in 0..3 {
         harness.tick();
@@ -219,6 +297,42 @@ async fn a_request_is_explained_and_nothing_is_charged() {
 }
 
 #[tokio::test]
+async fn lists_of_keys_have_the_values_of_each_key() {
+    let harness = Harness::with_token();
+    let address = harness.listen().await;
+    let bearer = "Authorization: Bearer open sesame\r\n";
+    let get = async |path: &str| ask_with(address, &text("GET", path, bearer, "")).await.json();
+    let pair = [&b"a, b\\"[..], b"c"];
+    harness.decide("tenant-path", &pair, 3).await;
+    let top = get("/top?policy=tenant-path").await;
+    for side in ["allowed", "denied"] {
+        assert_eq!(top[side][0]["key"], json!("a\\, b\\\\, c"), "{top}");
+        assert_eq!(top[side][0]["keys"], json!(["a, b\\", "c"]), "{top}");
+    }
+    // Of a long key the list has the beginning, and bytes that are no text cannot be sent in JSON: no call can name them.
+    for key in [&[b'x'; 200][..], b"\xff"] {
+        harness.decide("per-user", &[key], 1).await;
+    }
+    harness.decide("per-user", &[b"ann"], 2).await;
+    let top = get("/top?policy=per-user").await;
+    let keys = top["allowed"].as_array().unwrap().iter().map(|row| &row["keys"]);
+    assert_eq!(keys.collect::<Vec<_>>(), [&json!(["ann"]), &json!(null), &json!(null)], "{top}");
+    let json = format!("{bearer}Content-Type: application/json\r\n");
+    for body in [
+        json!({ "policy": "tenant-path", "keys": ["a, b\\", "c"], "for_ms": 1000 }),
+        json!({ "policy": "per-user", "key": "", "for_ms": 1000 }),
+    ] {
+        let blocked = ask_with(address, &text("POST", "/block", &json, &body.to_string())).await;
+        assert_eq!(blocked.status, 200, "{blocked:?}");
+    }
+    let specials = get("/specials").await;
+    let blocked = specials["blocked"].as_array().unwrap().iter();
+    let mut blocked: Vec<_> = blocked.map(|row| row["keys"].to_string()).collect();
+    blocked.sort();
+    assert_eq!(blocked, [r#"[""]"#, r#"["a, b\\","c"]"#]);
+}
+
+#[tokio::test]
 async fn an_update_is_bounded_and_so_are_the_streams() {
     use std::fmt::Write;
     let mut config = String::from("domain: many\ndescriptors:\n");
@@ -243,4 +357,36 @@ async fn an_update_is_bounded_and_so_are_the_streams() {
     let refused = ask_with(address, &text("GET", "/events", "", "")).await;
     assert_eq!(refused.status, 503);
     assert!(refused.body.contains("close one"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_session_and_with_its_token() {
+    let replaced = || Access::new(vec![Token::of(Listener::Admin, Secret::new("open barley"))]);
+    let bearer = "Authorization: Bearer open sesame\r\n";
+    // whether it has a session, how long it lasts, whether the token is replaced then, whether the stream goes on
+    for (row, (by_session, lasts, is_replaced, goes_on)) in [
+        (true, Duration::from_secs(12 * 3600 - 10), false, true),
+        (true, Duration::from_secs(12 * 3600), false, false),
+        (true, Duration::from_secs(1), true, false),
+        (false, Duration::from_secs(12 * 3600), false, true),
+        (false, Duration::from_secs(1), true, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let harness = Harness::with_token();
+        let address = harness.listen().await;
+        let session = cookie(&login(address, "open+sesame").await);
+        let mut stream = Stream::open(address, if by_session { &session } else { bearer }).await;
+        assert_eq!(stream.next().await.0, "state", "row {row}");
+        harness.hand.advance(lasts);
+        if is_replaced {
+            harness.shared.set_access(replaced());
+        }
+        harness.tick();
+        match goes_on {
+            true => assert_eq!(stream.next().await.0, "tick", "row {row}"),
+            false => stream.wait_for_end().await,
+        }
+    }
 }

@@ -1,5 +1,4 @@
-//! What the gRPC listener does with calls that are not as they should be, with health and with
-//! reflection.
+//! The gRPC listener with malformed calls, with health checks and with reflection.
 
 mod access;
 
@@ -78,15 +77,15 @@ async fn a_body_may_come_in_pieces() {
     let (answer, mut stream) = client.open(rls::METHOD, "application/grpc").await;
     for at in 0..body.len() {
         stream.send_data(body.slice(at..=at), false).unwrap();
-        // Each is read before the next is sent.
+        // The server reads each piece before the client sends the next.
         tokio::task::yield_now().await;
     }
-    // Others are answered meanwhile.
+    // Other calls are answered meanwhile.
     assert_eq!(client.ask(&request(&[("user", "a")])).await.statuses[0].limit_remaining, 4);
     stream.send_data(Bytes::new(), true).unwrap();
     let reply = reply(answer).await;
     assert_eq!(reply.code(), Some(0), "{reply:?}");
-    // More bodies than fit in the windows, were they not given back.
+    // The bodies exceed the windows, unless the server releases their capacity.
     let long = "x".repeat(30_000);
     for _ in 0..100 {
         client.ask(&request(&[("nobody", &long)])).await;
@@ -167,7 +166,7 @@ async fn a_draining_server_finishes_what_has_begun() {
     let body = framed(&request(&[("user", "a")]).encode_to_vec());
     let (answer, mut stream) = client.open(rls::METHOD, "application/grpc").await;
     stream.send_data(body.slice(..6), false).unwrap();
-    // A watch, which would go on for ever.
+    // A watch, which would never end.
     let (watch, mut asked) = client.open("/grpc.health.v1.Health/Watch", "application/grpc").await;
     asked.send_data(framed(b""), true).unwrap();
     let mut watched = watch.await.unwrap().into_body();
@@ -274,7 +273,7 @@ fn refused(shared: &Shared, reason: RefusalReason) -> u64 {
     shared.traffic(Listener::Grpc).counts().refused[reason as usize]
 }
 
-/// Lets time pass, and all tasks run meanwhile.
+/// Lets time pass, and lets all tasks run meanwhile.
 async fn pass(seconds: u64) {
     let never = std::future::pending::<()>();
     let _ = tokio::time::timeout(Duration::from_secs(seconds), never).await;
@@ -320,7 +319,8 @@ async fn reflection_that_sends_and_never_reads_is_ended() {
     let (shared, _hand) = server(SHOP, Settings::default());
     let mut client = Client::connect_with_window(&shared, 0).await;
     let base = shared.memory.used();
-    // It sends more than is kept for it; the other sends little and does not read.
+    // The first call sends more than the server keeps for it; the other sends little and does not
+    // read.
     let list = framed(&[&[0x3a, 0xe8, 0x07][..], &[b'x'; 1000]].concat());
     for (count, seconds) in [(60, 1), (3, 11)] {
         let (answer, mut stream) = client.open(REFLECTION, "application/grpc").await;
@@ -351,7 +351,7 @@ async fn calls_of_health_and_reflection_at_once_are_bounded() {
     }
     let served = client.call("/grpc.health.v1.Health/Check", framed(b"")).await;
     assert_eq!(served.code(), Some(0), "{served:?}");
-    // Longer messages than any name.
+    // Messages that are longer than any name.
     let long = client.call("/grpc.health.v1.Health/Check", framed(&[b'x'; 20_000])).await;
     assert_eq!(long.code(), Some(11), "{long:?}");
 }
@@ -371,7 +371,7 @@ async fn a_call_that_waits_is_refused_while_the_memory_is_used_up() {
     assert_eq!(refusal.code(), Some(8), "{refusal:?}");
     assert!(refusal.text().contains("connection_memory_bytes"), "{}", refusal.text());
     assert_eq!(refused(&shared, RefusalReason::Memory), 1);
-    // What is small is served, also by a new connection.
+    // Small requests are still served, even on a new connection.
     assert_eq!(client.ask(&request(&[("user", "a")])).await.overall_code, 1);
     let health = "/grpc.health.v1.Health/Check";
     let mut other = Client::connect(&shared).await;
@@ -382,7 +382,7 @@ async fn a_call_that_waits_is_refused_while_the_memory_is_used_up() {
 async fn a_head_that_does_not_end_and_a_socket_that_is_not_read_close_the_connection() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    // HEADERS without END_HEADERS; and a frame of which half is there.
+    // HEADERS without END_HEADERS; and half of a frame.
     for bytes in [&b"\0\0\x01\x01\0\0\0\0\x01\x82"[..], b"\0\0\x08\x06\0\0\0\0\0abc"] {
         let (shared, _hand) = server(SHOP, Settings::default());
         let (mut near, far) = tokio::net::UnixStream::pair().unwrap();
@@ -422,7 +422,7 @@ async fn a_head_that_does_not_end_and_a_socket_that_is_not_read_close_the_connec
 async fn many_long_replies_at_once_are_all_sent_to_a_client_that_reads() {
     let (shared, _hand) = server(SHOP, Settings::default());
     let mut client = Client::connect(&shared).await;
-    // It learns how many calls it may have at once.
+    // The client learns how many calls it may have at once.
     client.ask(&request(&[("user", "a")])).await;
     let many: Vec<_> = (0..64).map(|_| ("user", "a")).collect();
     let body = framed(&request(&many).encode_to_vec());

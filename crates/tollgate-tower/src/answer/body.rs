@@ -10,25 +10,25 @@ use http::{HeaderValue, Response, StatusCode, header};
 use std::{fmt, time::Duration};
 use tollgate::Reason;
 
-/// Why a request is refused, as clients are told.
+/// The reason for a refusal, as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The client has used up its share: 429, and RESOURCE_EXHAUSTED in gRPC.
     QuotaExceeded,
-    /// The server cannot do more, whoever asks: 503, and UNAVAILABLE in gRPC.
+    /// The server has no capacity for any client: 503, and UNAVAILABLE in gRPC.
     ReducedCapacity,
-    /// The client is held back for what it has done: 429, and RESOURCE_EXHAUSTED in gRPC.
+    /// The client is penalized for its earlier requests: 429, and RESOURCE_EXHAUSTED in gRPC.
     AbnormalUsage,
     /// The client may not pass at all: 403, and PERMISSION_DENIED in gRPC.
     Forbidden,
-    /// Nobody knows whom to count: 403, and PERMISSION_DENIED in gRPC.
+    /// The request has no key to count it by: 403, and PERMISSION_DENIED in gRPC.
     Unidentified,
 }
 
 impl Refusal {
-    /// Returns why a limit refuses: a client that is blocked or on the deny list has another
-    /// reason than its quota, and a store that cannot answer is no fault of the client.
+    /// Returns why a limit refuses: a client that is blocked or on the deny list has another reason
+    /// than its quota, and a store that cannot answer is not the client's fault.
     #[must_use]
     pub const fn of(reason: Reason) -> Self {
         match reason {
@@ -39,7 +39,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the status of HTTP.
+    /// Returns the HTTP status.
     #[must_use]
     pub const fn status(self) -> StatusCode {
         match self {
@@ -100,8 +100,8 @@ impl Body {
         }
     }
 
-    /// Appends the body of a refusal. A verdict that does not refuse is written as if its quota
-    /// did.
+    /// Appends the body of a refusal. A verdict that does not refuse is written as an exceeded
+    /// quota.
     pub fn write(self, verdict: &Verdict<'_>, out: &mut Vec<u8>) {
         let refusal = verdict.refusal().unwrap_or(Refusal::QuotaExceeded);
         match self {
@@ -136,7 +136,8 @@ impl Headers {
     }
 }
 
-/// Appends a problem. Each name is told once, spelled as in the headers, and at most [`POLICIES_MAX`] of them.
+/// Appends a problem. It lists each name once, spelled as in the headers, and at most
+/// [`POLICIES_MAX`] names.
 pub fn push_problem<'n>(
     out: &mut Vec<u8>,
     refusal: Refusal,
@@ -167,7 +168,7 @@ pub fn push_problem<'n>(
     out.extend_from_slice(b"]}");
 }
 
-/// What has happened, in a sentence.
+/// The refusal as a sentence.
 pub(super) struct Detail<'v>(pub(super) &'v Verdict<'v>);
 
 impl fmt::Display for Detail<'_> {
@@ -211,7 +212,7 @@ fn never(f: &mut fmt::Formatter<'_>, told: &Told<'_>) -> fmt::Result {
     }
 }
 
-/// What a policy allows, in words.
+/// The allowance of a policy, in words.
 pub(super) struct Allows<'t>(pub(super) &'t Told<'t>);
 
 impl fmt::Display for Allows<'_> {
@@ -230,7 +231,7 @@ impl fmt::Display for Allows<'_> {
     }
 }
 
-/// A time in the largest unit that tells it exactly, up to seconds.
+/// A time in the largest unit that expresses it exactly, up to seconds.
 struct Period(Duration);
 
 impl fmt::Display for Period {

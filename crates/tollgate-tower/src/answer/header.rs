@@ -1,4 +1,4 @@
-//! The headers of an answer.
+//! The headers of a response.
 
 use super::{
     Label, Told, Verdict, Wait,
@@ -27,15 +27,15 @@ const LEGACY: [HeaderName; 3] = [
 
 /// Which headers are sent.
 ///
-/// By default `RateLimit` and `RateLimit-Policy` on every answer, and on refusals `Retry-After` and
-/// `Cache-Control: no-store`, too.
+/// By default every response has `RateLimit` and `RateLimit-Policy`, and refusals also have
+/// `Retry-After` and `Cache-Control: no-store`.
 ///
-/// # Headers that are there already
+/// # Headers that are already there
 ///
-/// A service further in may have limits of its own. Its `RateLimit` lines stay, and ours are added:
-/// they are lists. Those that are none, as in revision 07 of the draft, are taken off: nobody could
-/// read them together with ours. Of the headers that have one value, whichever set has less remaining is sent, and
-/// the longer `Retry-After`.
+/// A service further in may have limits of its own. Its `RateLimit` lines stay, and ours are added,
+/// because both fields are lists. Lines that are not lists, as in revision 07 of the draft, are
+/// removed: no client could parse them together with ours. Of headers with a single value, the set
+/// with less remaining is sent, and the longer `Retry-After`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     draft: Option<Draft>,
@@ -59,7 +59,7 @@ pub enum Draft {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Legacy {
-    /// There are no such headers, the default.
+    /// Sends no such headers, the default.
     #[default]
     Off,
     /// The second of the Unix epoch at which all permits are back. `Date` is sent, too, for clients
@@ -69,16 +69,16 @@ pub enum Legacy {
     Delta,
 }
 
-/// What is sent with a request that may pass.
+/// Which headers are sent with a request that may pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnSuccess {
-    /// Nothing: clients hear of a limit when they have hit it.
+    /// Nothing: clients learn of a limit only when they reach it.
     Nothing,
-    /// What is left, the default.
+    /// The remaining permits, the default.
     #[default]
     Left,
-    /// What is left, and `Retry-After` if that is nothing.
+    /// The remaining permits, and `Retry-After` if none remain.
     LeftAndRetryAfter,
 }
 
@@ -108,7 +108,7 @@ impl Headers {
         }
     }
 
-    /// Sends `RateLimit` and `RateLimit-Policy` as this revision has them.
+    /// Sends `RateLimit` and `RateLimit-Policy` in the form of this revision.
     #[must_use]
     pub const fn draft(mut self, draft: Draft) -> Self {
         self.draft = Some(draft);
@@ -130,7 +130,7 @@ impl Headers {
         self
     }
 
-    /// Sets what is sent with requests that may pass, by default [`OnSuccess::Left`].
+    /// Sets which headers are sent with requests that may pass, by default [`OnSuccess::Left`].
     #[must_use]
     pub const fn on_success(mut self, on_success: OnSuccess) -> Self {
         self.on_success = on_success;
@@ -144,12 +144,12 @@ impl Headers {
         self
     }
 
-    /// Tells whether anything is sent with requests that may pass.
+    /// Tells whether requests that may pass get any headers.
     pub(crate) fn tells_success(&self) -> bool {
         self.on_success != OnSuccess::Nothing
     }
 
-    /// Writes the headers of an answer.
+    /// Writes the headers of a response.
     pub fn write(&self, verdict: &Verdict<'_>, headers: &mut HeaderMap) {
         if !verdict.is_allowed() {
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -172,7 +172,7 @@ impl Headers {
         self.write_retry_after(verdict, headers);
     }
 
-    /// Writes the headers of an answer to a request that passes the only limit that it has.
+    /// Writes the headers of the response to a request that passes the only limit that it has.
     pub(crate) fn write_passed(
         &self,
         told: &Told<'_>,
@@ -183,13 +183,13 @@ impl Headers {
         let is_usual = *self == Self::new()
             && decision.remaining() > 0
             && decision.limit() == label.quota().capacity();
-        // If the service has answered at once, no second has passed: there is no need to look.
+        // If the service has answered at once, no second has passed, so the clock need not be read.
         let now = if is_usual && at_once { decision.at() } else { clock.now().max(decision.at()) };
         if is_usual
             && let Some(full_at) = decision.full_at()
             && let Some(seconds) = seconds(full_at.since(now))
         {
-            // By the shortest way: as below, with nothing left to choose.
+            // The fast path: as below, with nothing left to choose.
             let mut out = Line::new();
             push_left(&mut out, label, decision.remaining(), Some(seconds));
             add_lines(headers, label.item().clone(), value(out.as_bytes()));
@@ -226,7 +226,7 @@ impl Headers {
             _ => None,
         };
         let Some(wait) = wait else { return };
-        // A date, or whatever else stands there, is somebody's own: it stays.
+        // A date, or any other value, was written by someone else: it stays.
         let is_longer = match headers.get(header::RETRY_AFTER) {
             None => true,
             Some(there) => number(there).is_some_and(|there| there < wait),
@@ -248,11 +248,11 @@ fn write_r11(verdict: &Verdict<'_>, told: &Told<'_>, headers: &mut HeaderMap) {
     add_lines(headers, policies(verdict, told), value(out.as_bytes()));
 }
 
-/// Adds our lines to fields that are lists. Lines of others stay if they are lists, too: an answer of
-/// revision 07, which is a dictionary, would make all of the field unreadable.
+/// Adds our lines to fields that are lists. Lines of others stay if they are lists, too: a line of
+/// revision 07, which is a dictionary, would make the whole field unreadable.
 #[inline]
 fn add_lines(headers: &mut HeaderMap, policies: HeaderValue, left: HeaderValue) {
-    // `append` tells whether there was a line already.
+    // `append` tells whether the field already had a line.
     if headers.append(RATE_LIMIT_POLICY, policies) {
         keep_lists(headers, &RATE_LIMIT_POLICY);
     }
@@ -261,7 +261,7 @@ fn add_lines(headers: &mut HeaderMap, policies: HeaderValue, left: HeaderValue) 
     }
 }
 
-/// Takes off the lines that are no list.
+/// Removes the lines that are not lists.
 #[cold]
 fn keep_lists(headers: &mut HeaderMap, name: &HeaderName) {
     if headers.get_all(name).iter().all(|line| is_list(line.as_bytes())) {
@@ -284,7 +284,7 @@ fn push_left(out: &mut Line, label: &Label, remaining: u64, seconds: Option<u64>
     }
 }
 
-/// Returns the list of policies, that which binds first.
+/// Returns the list of policies, the binding one first.
 fn policies(verdict: &Verdict<'_>, told: &Told<'_>) -> HeaderValue {
     let is_alone = verdict.parts().len() == 1 && told.partition.is_none();
     if is_alone && told.decision().limit() == told.label().quota().capacity() {
@@ -308,7 +308,7 @@ fn policies(verdict: &Verdict<'_>, told: &Told<'_>) -> HeaderValue {
     value(&out)
 }
 
-/// Writes limit, remaining and reset, unless those that are there already are tighter.
+/// Writes limit, remaining and reset, unless the headers that are already there are tighter.
 fn write_three(
     told: &Told<'_>,
     reset: Option<u64>,
@@ -329,7 +329,7 @@ fn write_three(
     };
 }
 
-/// Reads a number that somebody else has written.
+/// Reads a number that we did not write.
 fn number(value: &HeaderValue) -> Option<u64> {
     value.to_str().ok()?.trim().parse().ok()
 }
@@ -340,8 +340,8 @@ fn number_value(number: u64) -> HeaderValue {
     value(out.as_bytes())
 }
 
-/// Returns the value of a header. What is written here is visible ASCII, so it is one; should it
-/// not be, nothing is told.
+/// Returns the value of a header. Everything written here is visible ASCII and therefore valid; if
+/// it were not, the value would be empty.
 pub(super) fn value(bytes: &[u8]) -> HeaderValue {
     let value = HeaderValue::from_bytes(bytes);
     debug_assert!(value.is_ok(), "our fields are visible ASCII");

@@ -1,4 +1,4 @@
-//! What a policy is called, and how much it allows: the part of an answer that stays the same.
+//! The name of a policy and its allowance: the part of a response that stays the same.
 
 use super::{
     Refusal,
@@ -12,7 +12,7 @@ use tollgate::{Algorithm, Quota};
 
 /// A policy as clients know it: its name, its quota and the unit of its permits.
 ///
-/// Make it once and keep it: clones share it, and what can be written beforehand is.
+/// Make it once and keep it: clones share it, and it holds the text that can be written beforehand.
 ///
 /// # Examples
 ///
@@ -31,7 +31,7 @@ pub struct Label {
     inner: Arc<Inner>,
 }
 
-/// The parameter that tells what is left.
+/// The parameter that reports the remaining permits.
 const LEFT: &[u8] = b";r=";
 
 struct Inner {
@@ -55,9 +55,10 @@ pub enum Unit {
     Requests,
     /// One byte of content.
     ContentBytes,
-    /// One request that runs. There is no window, and no wait is known: somebody has to finish.
+    /// One running request. There is no window, and no wait is known: a running request has to
+    /// finish.
     ConcurrentRequests,
-    /// Something else, by the name that clients are told ("tokens").
+    /// Anything else, by the name that clients see ("tokens").
     Other(Cow<'static, str>),
 }
 
@@ -72,7 +73,7 @@ pub struct LabelBuilder {
     refusal: Refusal,
 }
 
-/// Why there is no such label.
+/// The error for an invalid label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LabelError {
@@ -83,7 +84,7 @@ pub enum LabelError {
         /// Its length in bytes.
         length: usize,
     },
-    /// `TG-A04`: a name has something else than visible ASCII and spaces.
+    /// `TG-A04`: a name has a character other than visible ASCII and spaces.
     NotAscii {
         /// The name.
         name: String,
@@ -101,7 +102,7 @@ impl LabelError {
         }
     }
 
-    /// Writes what is wrong, without the code: for layers, which have one of their own.
+    /// Writes the error without its code: for layers, which have a code of their own.
     pub(crate) fn say(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unnamed => f.write_str(
@@ -132,8 +133,8 @@ impl fmt::Display for LabelError {
 impl std::error::Error for LabelError {}
 
 impl Label {
-    /// The longest name of a policy or a unit, in bytes: an answer with many policies must
-    /// stay within the 8 KiB of headers that clients are sure to take.
+    /// The longest name of a policy or a unit, in bytes: a response with many policies must stay
+    /// within the 8 KiB of headers that every client accepts.
     pub const NAME_MAX: usize = 128;
 
     /// Starts a label for the policy `name`.
@@ -152,13 +153,13 @@ impl Label {
         Self::builder(name, quota).build()
     }
 
-    /// Returns what the policy is called.
+    /// Returns the name of the policy.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Returns how much it allows.
+    /// Returns the quota of the policy.
     #[must_use]
     pub fn quota(&self) -> Quota {
         self.inner.quota
@@ -190,7 +191,7 @@ impl Label {
         self.inner.left.strip_suffix(LEFT).unwrap_or(&self.inner.left)
     }
 
-    /// Returns how an item of `RateLimit` begins, up to what is left.
+    /// Returns the start of an item of `RateLimit`, up to the remaining permits.
     pub(super) fn left(&self) -> &[u8] {
         &self.inner.left
     }
@@ -223,9 +224,9 @@ impl fmt::Debug for Label {
 }
 
 fn allowance(quota: &Quota, unit: &Unit, capacity: u64) -> Allowance {
-    // Slots come back when somebody is done, not with time.
+    // Slots come back when requests finish, not with time.
     let count = if *unit == Unit::ConcurrentRequests { 0 } else { quota.count() };
-    // A window without an own burst is the count in the period, also if there is a new limit.
+    // A window without a burst of its own allows its count per period, also under a changed limit.
     let count = if count == quota.capacity() { capacity } else { count };
     Allowance { count, per: quota.period(), capacity }
 }
@@ -267,16 +268,17 @@ impl LabelBuilder {
         self
     }
 
-    /// Sets the algorithm of the limiter, by default [`Algorithm::Gcra`]. With it, an answer that
-    /// passes and leaves nothing can tell when the next permit comes; with the others, when all
-    /// are back.
+    /// Sets the algorithm of the limiter, by default [`Algorithm::Gcra`]. With GCRA, a response to
+    /// the request that takes the last permit can report when the next permit comes back; with the
+    /// others, when all are back.
     pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
         self.algorithm = algorithm;
         self
     }
 
     /// Sets why clients are refused when the policy is used up, by default
-    /// [`Refusal::QuotaExceeded`]. A limit over all is no fault of the client that comes last.
+    /// [`Refusal::QuotaExceeded`]. If all clients share the limit, the client that comes last is
+    /// not at fault.
     pub fn refusal(mut self, refusal: Refusal) -> Self {
         self.refusal = refusal;
         self
@@ -296,7 +298,7 @@ impl LabelBuilder {
                 1..=Label::NAME_MAX => {}
                 length => return Err(LabelError::TooLong { length }),
             }
-            // Headers would have to write anything else in another way than bodies do.
+            // Headers and bodies would have to spell any other character differently.
             if !name.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) {
                 return Err(LabelError::NotAscii { name: name.to_owned() });
             }
@@ -312,16 +314,16 @@ impl LabelBuilder {
     }
 }
 
-/// Which share of a policy's permits is told of: a hash of the key, so that two clients, or one
-/// client under two keys, can tell them apart and learn nothing else.
+/// Identifies the key that a policy's figures belong to: a hash of the key. Two clients, or one
+/// client under two keys, can distinguish their figures by it, and learn nothing else.
 ///
 /// It is the `pk` of `RateLimit` and `RateLimit-Policy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Partition([u8; 12]);
 
 impl Partition {
-    /// Returns the partition of a key: 12 bytes of its SipHash under a secret, which nobody
-    /// without the secret can turn back.
+    /// Returns the partition of a key: 12 bytes of its SipHash under a secret. It cannot be
+    /// reversed without the secret.
     #[must_use]
     pub fn hashed(secret: &[u8; 16], key: &[u8]) -> Self {
         let mut hasher = SipHasher24::new_with_key(secret);

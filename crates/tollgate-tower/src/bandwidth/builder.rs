@@ -1,4 +1,4 @@
-//! How a layer is put together, and what is wrong with it.
+//! The builder of the layer, and its errors.
 
 use super::{
     BandwidthLayer, Pipes,
@@ -7,7 +7,7 @@ use super::{
 use std::{fmt, sync::Arc};
 use tollgate::{Clock, Limiter, Quota, QuotaError};
 
-/// How fast bodies are: each for itself, or all together.
+/// Whether each body has its own rate, or all bodies share one.
 #[derive(Clone, Debug)]
 pub struct Shaping {
     kind: Kind,
@@ -20,8 +20,8 @@ enum Kind {
 }
 
 impl Shaping {
-    /// Gives each body a quota of its own, in bytes. It starts with a whole burst, which without
-    /// [`Quota::burst`] is that of the whole period.
+    /// Gives each body a quota of its own, in bytes. It starts with a full burst: by default,
+    /// without [`Quota::burst`], the permits of the whole period.
     #[must_use]
     pub const fn each(quota: Quota) -> Self {
         Self { kind: Kind::Each(quota, None) }
@@ -33,11 +33,11 @@ impl Shaping {
         Self { kind: Kind::Each(quota, Some(clock)) }
     }
 
-    /// Lets all bodies together, and whoever else uses this limiter, have its permits: one for each
-    /// byte, in the order in which pieces are asked for.
+    /// Makes all bodies share the permits of this limiter with its other users: one permit for each
+    /// byte, in the order of the requests for permits.
     ///
-    /// Its `max_waiting` should be above the number of bodies. A body beyond it is not refused, but
-    /// asks again every 250 ms, and has no place in the order meanwhile.
+    /// Its `max_waiting` should be above the number of bodies. If the queue is full, a body is not
+    /// refused, but tries again every 250 ms, without a place in the queue meanwhile.
     #[must_use]
     pub const fn shared(limiter: Limiter) -> Self {
         Self { kind: Kind::Shared(limiter) }
@@ -64,7 +64,7 @@ impl Shaping {
     }
 }
 
-/// Builds a [`BandwidthLayer`]. Nothing is judged before [`build`](Self::build).
+/// Builds a [`BandwidthLayer`]. Settings are validated by [`build`](Self::build) only.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct BandwidthBuilder {
@@ -77,13 +77,13 @@ impl BandwidthBuilder {
         Self { request: None, response: None }
     }
 
-    /// Shapes the bodies of requests, by default not.
+    /// Shapes the bodies of requests. By default they are not shaped.
     pub fn request(mut self, shaping: Shaping) -> Self {
         self.request = Some(shaping);
         self
     }
 
-    /// Shapes the bodies of responses, by default not.
+    /// Shapes the bodies of responses. By default they are not shaped.
     pub fn response(mut self, shaping: Shaping) -> Self {
         self.response = Some(shaping);
         self
@@ -93,7 +93,7 @@ impl BandwidthBuilder {
     ///
     /// # Errors
     ///
-    /// [`BandwidthError`] names what is wrong and a way out.
+    /// [`BandwidthError`] names the fault and a way out.
     pub fn build(self) -> Result<BandwidthLayer, BandwidthError> {
         if self.request.is_none() && self.response.is_none() {
             return Err(BandwidthError::Nothing);
@@ -105,20 +105,20 @@ impl BandwidthBuilder {
     }
 }
 
-/// What is wrong with a [`BandwidthLayer`].
+/// An invalid setting of a [`BandwidthLayer`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum BandwidthError {
     /// Neither requests nor responses are shaped.
     Nothing,
-    /// The quota makes no sense.
+    /// The quota is invalid.
     Quota {
         /// Which bodies: `request` or `response`.
         way: &'static str,
-        /// What is wrong with it.
+        /// The fault of the quota.
         error: QuotaError,
     },
-    /// The quota does not come back, so a longer body would never end.
+    /// The quota never refills, so a longer body would never end.
     NoRefill {
         /// Which bodies: `request` or `response`.
         way: &'static str,
@@ -136,7 +136,7 @@ impl BandwidthError {
         }
     }
 
-    /// Returns where the documentation tells more.
+    /// Returns where the documentation explains it.
     #[must_use]
     pub const fn docs(&self) -> &'static str {
         match self {

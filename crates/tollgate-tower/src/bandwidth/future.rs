@@ -10,7 +10,7 @@ use std::{
 };
 
 pin_project! {
-    /// The response to come, of [`Bandwidth`](super::Bandwidth).
+    /// The response future of [`Bandwidth`](super::Bandwidth).
     pub struct BandwidthFuture<F> {
         #[pin]
         future: F,

@@ -1,4 +1,4 @@
-//! Builds the layer.
+//! The builder of the layer.
 
 use super::{BreakerLayer, Breakers, SharedBreaker};
 use crate::{
@@ -11,7 +11,7 @@ use http::response::Parts;
 use std::{fmt, sync::Arc, time::Duration};
 use tollgate::CallOutcome;
 
-/// Builds a [`BreakerLayer`]. Nothing is judged before [`build`](Self::build).
+/// Builds a [`BreakerLayer`]. Settings are validated by [`build`](Self::build) only.
 #[must_use = "a builder does nothing until `build`"]
 pub struct BreakerLayerBuilder {
     breakers: Breakers,
@@ -49,8 +49,8 @@ impl BreakerLayerBuilder {
     }
 
     /// Decides how a call went by its response, by default
-    /// [`AdaptiveLayer::outcome_of`](crate::AdaptiveLayer::outcome_of). Refusals of layers further in
-    /// do not come here.
+    /// [`AdaptiveLayer::outcome_of`](crate::AdaptiveLayer::outcome_of). The closure does not see
+    /// refusals of layers further in.
     ///
     /// # Examples
     ///
@@ -119,7 +119,7 @@ impl BreakerLayerBuilder {
     ///
     /// # Errors
     ///
-    /// [`BreakerLayerError`] names what is wrong and a way out.
+    /// [`BreakerLayerError`] names the fault and a way out.
     pub fn build(self) -> Result<BreakerLayer, BreakerLayerError> {
         if self.follow.is_some_and(|most| most.is_zero()) {
             return Err(BreakerLayerError::ZeroFollow);
@@ -143,7 +143,7 @@ impl fmt::Debug for BreakerLayerBuilder {
     }
 }
 
-/// What is wrong with the settings of a [`BreakerLayer`].
+/// An invalid setting of a [`BreakerLayer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BreakerLayerError {

@@ -15,10 +15,11 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 /// Refuses calls while a breaker is open, and takes no pass: the outer half of a
-/// [`ClientStack`](crate::ClientStack)'s breaker. Between it and the [`BreakerLayer`] is what waits or is
-/// counted.
+/// [`ClientStack`](crate::ClientStack)'s breaker. The layers between it and the [`BreakerLayer`]
+/// wait or count.
 ///
-/// With a breaker for each key it lets every call pass: only the pass tells their state.
+/// With a breaker for each key it lets every call pass: only a pass reveals the state of a key's
+/// breaker.
 #[derive(Clone, Debug)]
 pub struct BreakerCheckLayer {
     layer: BreakerLayer,
@@ -59,8 +60,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let info = Info::of(&request);
-        // A refused pass is a refusal of the breaker, and counts there. If the breaker lets the call try
-        // after all, the pass is dropped, and the layer further in takes another.
+        // A refused pass is a refusal of the breaker, and is counted there. If the breaker admits
+        // the call after all, the pass is dropped, and the layer further in takes another.
         let refused = self.shared.refuses_all().then(|| self.shared.try_pass(&info).err());
         match refused.flatten() {
             None => BreakerCheckFuture::Runs { future: self.inner.call(request) },
@@ -81,7 +82,7 @@ impl<S: fmt::Debug> fmt::Debug for BreakerCheck<S> {
 }
 
 pin_project! {
-    /// The response to come, of [`BreakerCheck`].
+    /// The response future of [`BreakerCheck`].
     #[project = CheckProjection]
     #[must_use = "a future does nothing until it is polled or awaited"]
     pub enum BreakerCheckFuture<F> {

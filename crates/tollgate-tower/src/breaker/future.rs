@@ -19,11 +19,12 @@ use tollgate::{CallOutcome, Pass};
 use tower_service::Service;
 
 pin_project! {
-    /// The response to come, of [`BreakerService`](super::BreakerService).
+    /// The response future of [`BreakerService`](super::BreakerService).
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped at any time: the call counts for nothing, and a trial makes room for another.
+    /// It may be dropped at any time: the call counts for nothing, and a trial call frees its place
+    /// for another.
     #[must_use = "a future does nothing until it is polled or awaited"]
     pub struct BreakerFuture<S, B>
     where
@@ -66,7 +67,7 @@ impl Running {
                 return None;
             }
         }
-        // A head that says failure is the end: callers often drop the rest unread.
+        // A head that reports a failure ends the call: callers often drop the rest unread.
         let is_open = outcome == CallOutcome::Success && !is_body_over;
         if shared.classify.until_body && is_open {
             return Some(HeldPass {
@@ -84,8 +85,8 @@ impl Running {
     }
 }
 
-/// The body of a response of [`BreakerService`](super::BreakerService). It ends its call when it has
-/// ended, if the layer was built so.
+/// The body of a response of [`BreakerService`](super::BreakerService). If the layer was built with
+/// `until_body`, the end of the body ends the call.
 pub type BreakerBody<B> = GuardedBody<B, HeldPass>;
 
 /// The pass of a call whose body is still to come.
@@ -96,7 +97,7 @@ pub struct HeldPass {
 }
 
 impl BodyGuard for HeldPass {
-    /// gRPC says here how a call went.
+    /// gRPC reports here how a call went.
     fn trailers(&mut self, trailers: &HeaderMap) {
         if let Some(outcome) = Classify::outcome_of_trailers(trailers) {
             self.outcome = outcome;

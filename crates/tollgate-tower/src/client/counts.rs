@@ -1,8 +1,8 @@
-//! What has happened, in numbers.
+//! Counts of calls and of answers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What has happened to the calls of a [`PaceLayer`](super::PaceLayer), all its clones together.
+/// Counts of the calls of a [`PaceLayer`](super::PaceLayer), all its clones together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PaceCounts {
@@ -10,7 +10,7 @@ pub struct PaceCounts {
     pub sent: u64,
     /// Calls that had to wait before they were sent.
     pub waited: u64,
-    /// Calls that were not sent, because it would have taken too long.
+    /// Calls that were not sent, because they would have waited too long.
     pub refused: u64,
     /// Calls that were sent, and that the server refused.
     pub server_refused: u64,
@@ -20,11 +20,11 @@ pub struct PaceCounts {
     pub clamped: u64,
     /// Fields of answers that were malformed, and ignored.
     pub malformed: u64,
-    /// Answers from a cache, which tell nothing.
+    /// Answers from a cache, which are ignored.
     pub cached: u64,
-    /// Servers that were forgotten to make room for others.
+    /// Servers that were forgotten to free their place for others.
     pub evicted: u64,
-    /// Calls to servers for which there was no room, because all the others were in use.
+    /// Calls to servers without a place of their own, because all places were in use.
     pub crowded: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The families of headers that tell of limits. The first that is there is read.
+//! The families of headers that report limits. The first family found is read.
 
 use super::{
     field::{self, Bare, Item, MOST_BYTES, MOST_MEMBERS},
@@ -56,7 +56,7 @@ macro_rules! openai {
 
 const GENERATION_A: Triple = triple("ratelimit-limit", "ratelimit-remaining", "ratelimit-reset");
 
-/// Families of triples, in the order they are asked.
+/// Families of triples, in the order in which [`read`] looks for them.
 const FAMILIES: [&[Triple]; 5] = [
     &[GENERATION_A],
     &[
@@ -73,8 +73,8 @@ const FAMILIES: [&[Triple]; 5] = [
     &[triple("x-rate-limit-limit", "x-rate-limit-remaining", "x-rate-limit-reset")],
 ];
 
-/// Names per window, as Kong has them, with the window's length in seconds. Months and years are
-/// the shortest there are not: 31 and 366 days, so that nobody comes too early.
+/// Names per window, as Kong has them, with the window's length in seconds. The headers do not say
+/// how long a month or a year is, so these are the longest, 31 and 366 days: no call is early.
 const KONG: [(&str, Triple, u64); 6] = [
     ("second", triple("x-ratelimit-limit-second", "x-ratelimit-remaining-second", ""), 1),
     ("minute", triple("x-ratelimit-limit-minute", "x-ratelimit-remaining-minute", ""), 60),
@@ -91,7 +91,7 @@ pub(super) fn is_draft(headers: &HeaderMap) -> bool {
         .any(|name| headers.contains_key(*name))
 }
 
-/// Reads the first family that is there into `learned`.
+/// Reads the first family found into `learned`.
 pub(super) fn read(headers: &HeaderMap, wall: Duration, learned: &mut Learned) {
     for (name, policy) in
         [("ratelimit", "ratelimit-policy"), ("beta-ratelimit", "beta-ratelimit-policy")]
@@ -113,7 +113,7 @@ pub(super) fn read(headers: &HeaderMap, wall: Duration, learned: &mut Learned) {
     for family in FAMILIES {
         for triple in family {
             read_triple(headers, triple, wall, learned);
-            // Two spellings of one triple follow each other: the first will do.
+            // Two spellings of one triple are neighbours in the list: the first one found suffices.
             if triple.policy.is_none() && !learned.policies.is_empty() {
                 break;
             }
@@ -164,9 +164,9 @@ fn is_named(item: &Item<'_>) -> bool {
     matches!(item.bare, Bare::Text(_)) && item.parameter("r").is_some()
 }
 
-/// Finds the policy of an item. Several servers in a row may have policies of one name, and each adds
-/// its own, so the second item is that of the second policy. If one of them has added only one of the
-/// two, it is not known whose they are.
+/// Finds the policy of an item. Several servers in a row may have policies of one name, and each
+/// adds its own, so the second item belongs to the second policy. If one of them has added only one
+/// of the two, the policy of an item is unknown.
 fn policy_of<'p, 't>(
     items: &[Item<'_>],
     index: usize,
@@ -223,7 +223,7 @@ fn window_of(limit: Option<u64>, policies: &[Item<'_>]) -> Option<Duration> {
 /// Reads three headers, of which the second must be there.
 fn read_triple(headers: &HeaderMap, triple: &Triple, wall: Duration, learned: &mut Learned) {
     let Some(remaining) = headers.get(triple.remaining) else { return };
-    // The other spelling of that triple comes next.
+    // The other spelling of that triple is next in the list.
     if triple.reset.ends_with("-after") && !headers.contains_key(triple.reset) {
         return;
     }
@@ -262,7 +262,7 @@ fn read_triple(headers: &HeaderMap, triple: &Triple, wall: Duration, learned: &m
     });
 }
 
-/// Reads a limit: a number, or, as Envoy writes it, a number and then policies with windows.
+/// Reads a limit: a number, or, as Envoy writes it, a number followed by policies with windows.
 fn read_limit(text: &str) -> Option<(u64, Option<Duration>)> {
     if let Some(limit) = time::decimal(text.trim()) {
         return Some((limit.as_secs(), None));
@@ -272,7 +272,7 @@ fn read_limit(text: &str) -> Option<(u64, Option<Duration>)> {
     Some((limit, window_of(Some(limit), &items)))
 }
 
-/// Reads `32/40`: so many of so many are used.
+/// Reads `32/40`: 32 of 40 are used.
 fn read_used(headers: &HeaderMap, learned: &mut Learned) {
     let Some(value) = headers.get("x-shopify-shop-api-call-limit") else { return };
     let parts = value.to_str().ok().and_then(|text| text.trim().split_once('/'));
@@ -291,8 +291,8 @@ fn read_used(headers: &HeaderMap, learned: &mut Learned) {
     });
 }
 
-/// Joins the lines of a field: `None` if there are none, `Some(None)` if they are no text or too
-/// many.
+/// Joins the lines of a field: `None` if there are none, `Some(None)` if they are not text or too
+/// long.
 #[allow(clippy::option_option, reason = "absent and malformed are told apart")]
 fn joined<'a>(headers: &'a HeaderMap, name: &str) -> Option<Option<Cow<'a, str>>> {
     let mut lines = headers.get_all(name).iter();

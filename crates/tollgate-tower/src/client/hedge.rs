@@ -16,7 +16,7 @@ use std::{
 };
 use tollgate::{
     hedge::{HedgeCounts, HedgePolicy},
-    watch::{Collector, Samples, WeakCollector},
+    observe::{Collector, Samples, WeakCollector},
 };
 use tower_layer::Layer;
 use tower_service::Service;
@@ -47,8 +47,9 @@ use tower_service::Service;
 /// tokio runtime; without one nothing is hedged.
 ///
 /// Put it inside of [`RetryLayer`](super::RetryLayer), with its budget
-/// ([`shared_budget`](tollgate::hedge::HedgePolicyBuilder::shared_budget)), and outside of all that
-/// counts attempts: pacing, a breaker, a concurrency limit. Name the last two to the policy.
+/// ([`shared_budget`](tollgate::hedge::HedgePolicyBuilder::shared_budget)), and outside of all
+/// layers that count attempts: pacing, a breaker, a concurrency limit. Name the last two to the
+/// policy.
 ///
 /// # Examples
 ///
@@ -91,7 +92,7 @@ struct SharedHedge<C> {
 }
 
 impl HedgeLayer {
-    /// Starts a layer. Keep a clone of the policy to watch it.
+    /// Starts a layer. Keep a clone of the policy to observe it.
     pub fn builder(policy: HedgePolicy) -> HedgeLayerBuilder {
         HedgeLayerBuilder::new(policy)
     }

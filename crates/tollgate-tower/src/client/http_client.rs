@@ -13,9 +13,9 @@ use tower_service::Service;
 /// Lets layers of tower wrap a client that has its own types of requests and responses, such as
 /// `reqwest::Client`.
 ///
-/// `Q` is the client's type of requests. It is made from an [`http::Request`], and its responses become
-/// [`http::Response`] with a body of the same type as the request's. A request that cannot be converted
-/// fails with the client's error.
+/// `Q` is the client's type of requests. The service converts an [`http::Request`] into it, and the
+/// client's responses into [`http::Response`] with a body of the same type as the request's. A
+/// request that cannot be converted fails with the client's error.
 ///
 /// # Examples
 ///
@@ -79,12 +79,12 @@ impl<S: fmt::Debug, Q> fmt::Debug for HttpClient<S, Q> {
 }
 
 pin_project! {
-    /// The response to come, of [`HttpClient`].
+    /// The response future of [`HttpClient`].
     #[must_use = "a future does nothing until it is polled or awaited"]
     pub struct HttpClientFuture<F, E, B> {
         #[pin]
         future: Option<F>,
-        // Of a request that could not be converted.
+        // The error of a request that could not be converted.
         error: Option<E>,
         body: PhantomData<fn() -> B>,
     }

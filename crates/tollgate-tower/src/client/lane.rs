@@ -1,27 +1,31 @@
-//! What is known of one server, and when the next call to it may start: a pure machine.
+//! The limits of one server as the client knows them, and when the next call to it may start: a
+//! pure state machine.
 //!
-//! Time and answers go in, the tick of the next start comes out. Nothing here waits or locks.
+//! Its inputs are times and answers, its output is the tick of the next start. Nothing here waits
+//! or locks.
 //!
 //! # The rules
 //!
-//! 1. "r left for t" lets r calls start before t has passed. Calls that are still in the air may be
-//!    counted in r or not, so they are taken off. When such a call is answered later, it is no longer
-//!    in the air, so one more may start; but nobody knows which of the two the server has counted
-//!    first, so it cannot raise what is left beyond that, only lower it. Only an answer to a call that
-//!    was started after the last such *news* is news itself; and if less was told meanwhile, to
-//!    calls that may have been counted after it, that holds.
-//! 2. When t has passed, what was left is still there. If nothing was left, calls start at the
-//!    policy's own rate, one every window / limit, until an answer tells more. If that rate is
+//! 1. "r left for t" lets r calls start before t has passed. Calls that are still in flight may or
+//!    may not be counted in r, so they are subtracted. When such a call is answered later, it is no
+//!    longer in flight, so one more may start. But the client cannot know which of the two calls
+//!    the server counted first, so that answer cannot raise the remaining calls further, only lower
+//!    them. Only an answer to a call that was started after the last such *news* is news itself. If
+//!    answers to calls that the server may have counted after it reported fewer remaining calls
+//!    meanwhile, the lower number holds.
+//! 2. When t has passed, the remaining calls are still allowed. If none remained, calls start at
+//!    the policy's own rate, one every window / limit, until an answer brings news. If that rate is
 //!    unknown, one call goes ahead as a probe, and the others wait for its answer.
-//! 3. A refusal with a time stops all until then, and a probe goes first. A refusal without one
-//!    stops for 1 s, twice that for the next one, and so on up to a minute.
-//! 4. A probe that is not answered within 1 s is followed by another.
+//! 3. A refusal with a time stops all calls until then, and a probe goes first. A refusal without a
+//!    time stops them for 1 s, twice that for the next one, and so on up to a minute.
+//! 4. If a probe is not answered within 1 s, another follows.
 //!
-//! 5. However long a window is, no more than [`Manner::longest`] passes from start to start: what was
-//!    said that long ago may be wrong, and only an answer can tell.
+//! 5. However long a window is, no more than [`Manner::longest`] passes from start to start: a
+//!    limit reported that long ago may be outdated, and only an answer can tell.
 //!
-//! What is not counted in requests (tokens, bytes) stops calls only when nothing is left. Policies of
-//! one name in one answer are those of several servers in a row, and each counts by itself.
+//! Policies that count other units than requests (tokens, bytes) stop calls only when nothing is
+//! left. Policies of one name in one answer belong to several servers in a row, and each counts by
+//! itself.
 
 use super::{
     learned::{Learned, LearnedPolicy, Refusal, RetryWhen, Unit},
@@ -32,21 +36,21 @@ use tollgate::Tick;
 
 /// The most policies of one server that are remembered.
 const MOST_POLICIES: usize = 16;
-/// The pause after a refusal that says nothing, and between probes.
+/// The pause after a refusal without a time, and between probes.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often that pause doubles: up to 64 s, cut to a minute.
+/// How often that pause doubles: up to 64 s, capped at a minute.
 const MOST_DOUBLINGS: u32 = 6;
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// How a server's words are used.
+/// How the limits that a server reports are used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Manner {
     pub(super) spend: Spend,
-    /// What lies further ahead than this is not believed.
+    /// Times further ahead than this are not believed.
     pub(super) longest: Duration,
 }
 
-/// What is known of one server.
+/// The limits of one server, as far as they are known.
 #[derive(Debug)]
 pub(super) struct Lane {
     manner: Manner,
@@ -57,40 +61,41 @@ pub(super) struct Lane {
     in_flight: u64,
     /// The number of the next call.
     next: u64,
-    /// Calls below that number were started before the last news was heard.
+    /// Calls below that number were started before the last news arrived.
     news_from: u64,
     last_start: Option<Tick>,
-    /// Refusals in a row that did not say when to come again.
+    /// Refusals in a row that did not say when to retry.
     silent: u32,
 }
 
-/// Calls from this number on may tell whether the way is free.
+/// Calls from this number on may show whether the server admits calls again.
 #[derive(Clone, Copy, Debug)]
 struct Probe {
     from: u64,
     since: Option<Tick>,
 }
 
-/// What is known of a policy.
+/// The state of a policy, as far as it is known.
 #[derive(Debug)]
 struct Known {
     name: Option<Box<str>>,
     unit: Unit,
-    /// How many of that name and unit are told before it.
+    /// How many policies of that name and unit precede it in an answer.
     nth: u8,
-    /// So many may start; below zero if more are in the air than were left...
+    /// How many calls may start; below zero if more are in flight than were left...
     left: i64,
     /// ...before this.
     until: Tick,
-    /// At least so long from start to start.
+    /// The least time from start to start.
     interval: Duration,
-    /// Whether the interval was made up until an answer comes.
+    /// Whether the interval is our own guess until an answer comes.
     is_guess: bool,
-    /// For how long what is left has to do, if no answer comes.
+    /// How long the remaining calls have to last, if no answer comes.
     span: Duration,
     /// The time of one call at the policy's own rate.
     per_call: Option<Duration>,
-    /// The least that was told to be left since the last news, and until when.
+    /// The fewest remaining calls that were reported since the last news, and until when they
+    /// count.
     least: Option<(u64, Tick)>,
 }
 
@@ -126,8 +131,7 @@ impl Lane {
         at
     }
 
-    /// Returns when a call may start at the earliest that has so many others before it, as far as is
-    /// certain.
+    /// Returns a lower bound for the start of a call that has this many others before it.
     pub(super) fn earliest(&mut self, now: Tick, ahead: u64) -> Tick {
         let next = self.next_at(now);
         let mut at = next;
@@ -160,7 +164,7 @@ impl Lane {
         self.next - 1
     }
 
-    /// Forgets a call that ended without an answer.
+    /// Removes a call that ended without an answer from the calls in flight.
     pub(super) fn lose(&mut self, number: u64) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if let Some(probe) = self.probe.as_mut().filter(|probe| number >= probe.from) {
@@ -168,7 +172,7 @@ impl Lane {
         }
     }
 
-    /// Takes an answer in. Tells whether it stopped the lane.
+    /// Processes an answer. Tells whether it stopped the lane.
     pub(super) fn answer(&mut self, now: Tick, number: u64, learned: &Learned) -> bool {
         self.in_flight = self.in_flight.saturating_sub(1);
         let is_late = number < self.news_from;
@@ -186,7 +190,7 @@ impl Lane {
                 |other: &&LearnedPolicy| other.name == policy.name && other.unit == policy.unit;
             let nth = learned.policies[..index].iter().filter(is_same).count();
             let told = Told { policy, nth: u8::try_from(nth).unwrap_or(u8::MAX) };
-            // Retry-After goes before the time of a policy that is used up.
+            // Retry-After takes precedence over the time of a policy that is used up.
             let is_empty = policy.remaining == 0;
             let time = stop.filter(|_| is_empty).or(policy.reset_after);
             match time {
@@ -224,7 +228,7 @@ impl Lane {
             (Some(_), Some(RetryWhen::After(after))) => Some(after),
             (Some(Refusal::Client), _) => {
                 let known = learned.named();
-                // Those that were in the air together count as one.
+                // Refusals of calls that were in flight together count as one.
                 let before = if is_news { self.silent } else { self.silent.saturating_sub(1) };
                 let pause = PAUSE * 2_u32.pow(before.min(MOST_DOUBLINGS));
                 if known.is_none() && is_news {
@@ -256,14 +260,14 @@ impl Lane {
         };
         let least = known.least.filter(|(_, until)| *until > now);
         if !is_late || known.until <= now {
-            // Those that were told less may have been counted after it.
+            // Calls with a lower number may have been counted after it.
             let (left, time) = match least.filter(|(least, _)| *least < left) {
                 Some((least, until)) => (least, time.min(until.since(now))),
                 None => (left, time),
             };
             *known = fresh(left, time);
         } else if !known.is_guess {
-            // While it is a guess, a late answer tells of a window that is over.
+            // During a guess, a late answer describes a window that is over.
             let late = fresh(left, time);
             let least = least.filter(|(least, _)| *least <= left).unwrap_or((left, late.until));
             if late.left <= known.left {
@@ -275,7 +279,7 @@ impl Lane {
         }
     }
 
-    /// Sees to policies whose time has passed.
+    /// Renews policies whose time has passed.
     fn renew(&mut self, now: Tick) {
         let mut needs_probe = false;
         self.policies.retain_mut(|policy| {
@@ -307,12 +311,12 @@ impl Lane {
 #[derive(Clone, Copy, Debug)]
 struct Told<'a> {
     policy: &'a LearnedPolicy,
-    /// How many of that name and unit are told before it.
+    /// How many policies of that name and unit precede it.
     nth: u8,
 }
 
 impl Told<'_> {
-    /// Returns how many may start if so much is left and so many are in the air.
+    /// Returns how many calls may start when this many are left and this many are in flight.
     fn free(self, left: u64, in_flight: u64) -> i64 {
         match self.policy.unit {
             Unit::Requests => signed(left).saturating_sub(signed(in_flight)),
@@ -347,12 +351,12 @@ impl Known {
     }
 }
 
-/// Returns a count as a signed number. Counts above 2^63 count as that.
+/// Returns a count as a signed number, at most `i64::MAX`.
 fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Returns one of so many equal shares of a time, rounded up.
+/// Returns one of this many equal shares of a time, rounded up.
 pub(super) fn share(time: Duration, shares: u64) -> Duration {
     // OVERFLOW: a duration is below 2^94 ns; shares above 2^64 ns, 584 years, count as that.
     let nanos = time.as_nanos().div_ceil(u128::from(shares.max(1)));

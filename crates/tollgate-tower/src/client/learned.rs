@@ -1,15 +1,15 @@
-//! What a response tells of the server's limits.
+//! The server's limits, as a response reports them.
 
 use super::{family, grpc, time};
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use std::time::Duration;
 
-/// How far ahead a time may lie before it counts as implausible, unless told otherwise.
+/// How far ahead a time may lie before it counts as implausible, by default.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// Reads what responses tell of the server's limits.
+/// Reads the server's limits from responses.
 ///
-/// It knows, and takes the first of these that is there:
+/// It knows these families of headers, and reads the first one that is there:
 ///
 /// 1. `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers, revisions 08 to 11
 ///    (also with the prefix `Beta-`);
@@ -21,12 +21,13 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 /// 7. `X-RateLimit-Remaining-Minute` and so on, as Kong has them;
 /// 8. `X-Shopify-Shop-Api-Call-Limit: 32/40`.
 ///
-/// Besides: `Retry-After` in both forms, `retry-after-ms`, `x-ms-retry-after-ms`,
-/// `x-amz-retry-after`; of gRPC `grpc-status`, `grpc-retry-pushback-ms` and the `RetryInfo` in
+/// It also reads `Retry-After` in both forms, `retry-after-ms`, `x-ms-retry-after-ms`,
+/// `x-amz-retry-after`, and gRPC's `grpc-status`, `grpc-retry-pushback-ms` and the `RetryInfo` in
 /// `grpc-status-details-bin`.
 ///
-/// A reset is a distance or a point in time: see [`LearnedPolicy::reset_after`]. A field with a fault
-/// is ignored whole and counted; a name of more than 128 bytes is a fault. A response from a cache (`Age` above zero) tells nothing.
+/// A reset is a distance or a point in time: see [`LearnedPolicy::reset_after`]. A field with a
+/// fault is ignored as a whole and counted; a name of more than 128 bytes is a fault. A response
+/// from a cache (`Age` above zero) is not read.
 ///
 /// # Examples
 ///
@@ -56,31 +57,31 @@ impl Default for Reader {
     }
 }
 
-/// What one response tells.
+/// The limits that one response reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Learned {
-    /// The policies it has figures of, at most sixteen.
+    /// The policies that it has figures of, at most sixteen.
     pub policies: Vec<LearnedPolicy>,
-    /// Whether it is a refusal, and whose fault it is.
+    /// Whether it is a refusal, and whose fault that is.
     pub refusal: Option<Refusal>,
-    /// When to come again.
+    /// When to retry.
     pub retry: Option<RetryWhen>,
     /// Whether it comes from a cache: then nothing else is read.
     pub is_cached: bool,
-    /// How many times lay further ahead than is plausible, and were cut to the bound.
+    /// How many times were further ahead than is plausible, and were cut to the bound.
     pub clamped: u32,
     /// How many fields were malformed, and ignored.
     pub malformed: u32,
 }
 
-/// What a response tells of one policy.
+/// One policy, as a response reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LearnedPolicy {
     /// The name, if it has one.
     pub name: Option<Box<str>>,
-    /// What is counted.
+    /// The unit that the policy counts.
     pub unit: Unit,
     /// How much a full window allows, if it is known.
     pub limit: Option<u64>,
@@ -89,16 +90,16 @@ pub struct LearnedPolicy {
     /// For how long no more than that may be used.
     ///
     /// Numbers above 10^12 are read as a Unix time in milliseconds, those above 10^9 in seconds,
-    /// others as seconds from now; `2026-01-01T00:00:00Z` (with or without seconds), `6m0s` and dates
-    /// of HTTP are understood, too. Points in time are compared with the response's own `Date`, so that no difference of
-    /// the clocks matters; without one, with ours. Where only the window is known, it is that: it
-    /// cannot take longer.
+    /// others as seconds from now. `2026-01-01T00:00:00Z` (with or without seconds), `6m0s` and
+    /// HTTP dates are understood, too. Points in time are compared with the response's own `Date`,
+    /// so that a difference of the clocks does not matter; without one, with our clock. If only the
+    /// window is known, this is the window: the reset cannot take longer.
     pub reset_after: Option<Duration>,
     /// The length of a window, if it is known.
     pub window: Option<Duration>,
 }
 
-/// What a policy counts.
+/// The unit that a policy counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unit {
@@ -118,18 +119,18 @@ pub enum Refusal {
     /// `Retry-After`, or with a vendor's header (such as `X-RateLimit-Remaining`) that says that no
     /// request is left, as GitHub has it.
     ///
-    /// A 403 with the headers of the draft is none: whoever knows the draft refuses with 429, and its
-    /// headers are on the last request that passes, too.
+    /// A 403 with the headers of the draft is not a refusal: a server that implements the draft
+    /// refuses with 429, and its headers are also on the last request that passes.
     Client,
     /// The server is overloaded: 503, `UNAVAILABLE`. It may have done some of the work.
     Server,
 }
 
-/// When to come again.
+/// When to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RetryWhen {
-    /// Not before so long.
+    /// Not before this time has passed.
     After(Duration),
     /// Not at all: gRPC's pushback forbids it.
     Never,
@@ -173,14 +174,14 @@ impl Reader {
         self
     }
 
-    /// Returns the bound of [`longest`](Self::longest).
+    /// Returns the bound that [`longest`](Self::longest) sets.
     #[must_use]
     pub const fn bound(&self) -> Duration {
         self.longest
     }
 
-    /// Reads what the status and the headers of a response tell. `wall` is the time now, since the
-    /// Unix epoch.
+    /// Reads the limits in the status and the headers of a response. `wall` is the time now, since
+    /// the Unix epoch.
     #[must_use]
     pub fn read(&self, status: StatusCode, headers: &HeaderMap, wall: Duration) -> Learned {
         let mut learned = Learned::default();
@@ -190,7 +191,7 @@ impl Reader {
         }
         let date = text(headers, &header::DATE).and_then(|text| time::date(text, wall));
         let wall = date.unwrap_or(wall);
-        // Most responses tell nothing of limits. To look for each of 50 names takes 14 000 instructions.
+        // Most responses report no limits. Looking for each of 50 names takes 14 000 instructions.
         let has = |word| headers.keys().any(|name| name.as_str().contains(word));
         if has(family::WORD) {
             family::read(headers, wall, &mut learned);
@@ -231,8 +232,8 @@ fn is_cached(headers: &HeaderMap) -> bool {
     age.is_some_and(|age| age > Duration::ZERO)
 }
 
-/// Returns the latest of all times to come again; "never" is the latest. What gRPC says, in
-/// milliseconds, goes before a `Retry-After` beside it, which is the same rounded up.
+/// Returns the latest of all times to retry; "never" is the latest. The milliseconds of gRPC take
+/// precedence over a `Retry-After` beside them, which is the same time rounded up.
 fn retry(headers: &HeaderMap, wall: Duration, malformed: &mut u32) -> Option<RetryWhen> {
     let mut latest = None;
     match grpc::pushback(headers) {

@@ -1,4 +1,4 @@
-//! Calls no faster than the server allows.
+//! Sends calls no faster than the server allows.
 
 mod answer;
 mod builder;
@@ -16,7 +16,7 @@ use super::{
     learned::{Learned, Reader},
     turn::Line,
 };
-use crate::{Info, watch::metric};
+use crate::{Info, observe::metric};
 use http::{Request, Response};
 use std::{
     fmt,
@@ -27,36 +27,37 @@ use std::{
 };
 use tollgate::{
     Clock, Limiter,
-    watch::{Collector, Samples, WeakCollector},
+    observe::{Collector, Samples, WeakCollector},
 };
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Paces the calls of a client: by a quota of its own, and by what the server says.
+/// Paces the calls of a client: by a quota of its own, and by the limits that the server reports.
 ///
-/// Each server (host and port), or each route of it, is learned of by its answers: it is told from
-/// the `RateLimit` headers and their relatives how many calls are left and for how long, and from
-/// `Retry-After` and gRPC's pushback when to come again. [`Reader`] lists what is understood. Calls
-/// that would be too many wait their turn, up to [`max_wait`](PaceBuilder::max_wait); what would take
-/// longer is not sent, and fails at once.
+/// The layer learns the limits of each server (host and port), or of each route of it, from its
+/// answers: the `RateLimit` headers and their relatives say how many calls are left and for how
+/// long, and `Retry-After` and gRPC's pushback say when to retry. [`Reader`] lists the headers that
+/// it understands. Calls beyond the limits wait in a queue, up to
+/// [`max_wait`](PaceBuilder::max_wait); a call that would wait longer is not sent, and fails at
+/// once.
 ///
 /// Clones of the layer, and of the services it makes, share the quota and what is learned.
 ///
-/// * In `poll_ready` it asks the inner service, nothing else.
-/// * In `call` it takes the service that was polled ready, and leaves a clone. The wait begins when
-///   the future is polled first.
-/// * A future that has to wait lets the service go that was polled ready, and asks a clone of it when
-///   its turn has come: whoever waits here holds no place further in, neither in
+/// * `poll_ready` polls the inner service, and does nothing else.
+/// * `call` takes the service that was polled ready, and leaves a clone. The wait begins when the
+///   future is polled first.
+/// * A future that has to wait drops the service that was polled ready, and polls a clone of it
+///   when the call may start. So a waiting call holds no place further in, neither in
 ///   [`ConcurrencyLayer`](crate::ConcurrencyLayer) nor in tower's `ConcurrencyLimit`. Waiting for
 ///   that clone is not bounded by `max_wait`.
 /// * The error becomes a [`PaceError`], which holds the inner one. To keep the inner type, use
 ///   [`answering`](Self::answering).
-/// * A future that is dropped while it waits gives its place back, and its permits as far as time has
-///   not given them back already. Permits that it had to wait for stay spent, until time gives them
-///   back. Once the call was sent, it counts.
-/// * A call that a layer further in refuses ([`RefusedBy`](crate::RefusedBy)) was not sent: its permits
-///   go back, and nothing is learned from the response. Only a rate limit is followed, in the same
-///   process too.
+/// * A future that is dropped while it waits gives back its place, and its permits as far as they
+///   have not refilled already. Permits that it had to wait for stay spent until they refill. Once
+///   the call was sent, it counts.
+/// * A call that a layer further in refuses ([`RefusedBy`](crate::RefusedBy)) was not sent: its
+///   permits go back, and nothing is learned from the response. The refusal of a rate limit layer is
+///   an exception: it counts as an answer of the server, in the same process, too.
 ///
 /// Put it inside of [`RetryLayer`](super::RetryLayer), so that a repeated call is paced, too, and
 /// outside of what limits concurrency.
@@ -117,7 +118,7 @@ impl Collector for PaceLayer {
 type CostOf = Box<dyn Fn(&Info<'_>) -> u64 + Send + Sync>;
 type RouteOf = Box<dyn Fn(&Info<'_>, &mut dyn Hasher) + Send + Sync>;
 
-/// What all clones share.
+/// State that all clones share.
 struct Shared {
     quota: Option<Limiter>,
     cost: Option<CostOf>,
@@ -156,7 +157,7 @@ impl PaceLayer {
         format!("by {by}, with waits of up to {max_wait:?}")
     }
 
-    /// Returns what has happened so far.
+    /// Returns the counts of the calls so far.
     #[must_use]
     pub fn counts(&self) -> PaceCounts {
         self.shared.counts.get()
@@ -205,7 +206,7 @@ impl Shared {
     fn line(&self, info: &Info<'_>) -> Option<Arc<Line>> {
         let lanes = self.lanes.as_ref()?;
         let mut hasher = self.hash.build_hasher();
-        // Requests without one share a lane.
+        // Requests without an authority share a lane.
         hasher.write(info.authority().as_bytes());
         if let Some(route) = &self.route {
             hasher.write_u8(0xff);
@@ -214,7 +215,7 @@ impl Shared {
         Some(lanes.get(hasher.finish(), &self.counts))
     }
 
-    /// Reads what a response tells, and counts.
+    /// Reads the limits in a response, and counts.
     fn learn<R>(&self, response: &Response<R>) -> Learned {
         let wall = self.clock.to_wall(self.clock.now());
         let learned = self.reader.read(response.status(), response.headers(), wall);

@@ -21,20 +21,19 @@ use std::{
 pub use tollgate::{Backoff, RetryBudget, RetryBudgetBuilder};
 use tollgate::{
     RetryCounts, RetryPolicy, ShouldRetry,
-    watch::{Collector, Samples, WeakCollector},
+    observe::{Collector, Samples, WeakCollector},
 };
 use tower_layer::Layer;
 use tower_service::Service;
 
 /// Repeats calls that the server refused.
 ///
-/// Repeating adds load just when there is too much of it. So it is done within bounds: so many
-/// tries, so much time, and a [`RetryBudget`] that all clones share, which successes fill. When a
-/// bound is reached, the last refusal is returned as it came. A repeat comes after a pause at
-/// random, whose bound doubles each time, not after the request's [`Deadline`](crate::Deadline), and
-/// never before the time that the server names: by
-/// `Retry-After` or its relatives, or else by the reset of what is used up. [`Reader`] lists the
-/// headers that are understood.
+/// Repeating adds load just when there is too much of it. So it has bounds: a number of tries, a
+/// time, and a [`RetryBudget`] that all clones share, which successes fill. When a bound is
+/// reached, the last refusal is returned as it came. A repeat comes after a random pause, whose
+/// bound doubles each time; not after the request's [`Deadline`](crate::Deadline), and never before
+/// the time that the server names: by `Retry-After` or its relatives, otherwise by the reset of the
+/// exhausted policies. [`Reader`] lists the headers that it understands.
 ///
 /// | refusal | repeated |
 /// |---|---|
@@ -42,7 +41,7 @@ use tower_service::Service;
 /// | 503 with `Retry-After` | if the method is idempotent, or the request has an `Idempotency-Key` |
 /// | gRPC `RESOURCE_EXHAUSTED` with `RetryInfo` or pushback | yes |
 /// | any of another layer that names a time ([`RefusedBy`](crate::RefusedBy)) | yes: it was not sent |
-/// | gRPC `UNAVAILABLE` | if [asked for](RetryBuilder::unavailable) |
+/// | gRPC `UNAVAILABLE` | only with [`unavailable`](RetryBuilder::unavailable) |
 /// | any with a pushback that forbids it | no |
 /// | anything else, errors too | no |
 ///
@@ -55,12 +54,13 @@ use tower_service::Service;
 /// Of gRPC, only refusals without messages are seen, which is how servers refuse. Repeats of gRPC
 /// have `grpc-previous-rpc-attempts`.
 ///
-/// * In `poll_ready` it asks the inner service, nothing else; before each repeat it does so again.
-/// * In `call` it takes the service that was polled ready, and leaves a clone.
+/// * `poll_ready` polls the inner service, and does nothing else; the layer polls it again before
+///   each repeat.
+/// * `call` takes the service that was polled ready, and leaves a clone.
 /// * The error type does not change.
 /// * A future that is dropped repeats nothing; the budget keeps what it has taken.
-/// * Pauses need a tokio runtime with timers. Without one nothing is repeated, and the budget keeps
-///   what it has.
+/// * Pauses need a tokio runtime with timers. Without one nothing is repeated, and the budget is
+///   not charged.
 ///
 /// Put it outside of [`PaceLayer`](super::PaceLayer), so that repeats are paced, too.
 ///
@@ -91,7 +91,7 @@ pub struct Retry<S, C = CloneBody> {
     shared: Arc<Shared<C>>,
 }
 
-/// What all clones share.
+/// State that all clones share.
 struct Shared<C> {
     repeat: C,
     policy: RetryPolicy,
@@ -175,7 +175,7 @@ where
     }
 }
 
-/// What of a request decides whether it may be repeated after some work was done.
+/// Whether a request may be repeated after the server did some of its work.
 #[derive(Clone, Copy, Debug)]
 struct Repeatable(bool);
 
@@ -198,7 +198,7 @@ impl<C> Shared<C> {
         self.reader.read(response.status(), response.headers(), wall)
     }
 
-    /// Tells whether a refusal may be repeated; `None` if the response is none.
+    /// Tells whether a refusal may be repeated; `None` if the response is not a refusal.
     fn should_retry(
         &self,
         learned: &Learned,

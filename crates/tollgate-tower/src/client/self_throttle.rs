@@ -18,8 +18,8 @@ use std::{
     task::{Context, Poll},
 };
 use tollgate::{
+    observe::{Collector, Samples, WeakCollector},
     self_throttle::{SelfThrottle, Throttled},
-    watch::{Collector, Samples, WeakCollector},
 };
 use tower_layer::Layer;
 use tower_service::Service;
@@ -36,10 +36,10 @@ use tower_service::Service;
 /// | the future is dropped | the call counts for nothing |
 ///
 /// A refusal is a response with [`NotRun`](crate::NotRun) and [`RefusedBy`] in its extensions. It
-/// names no time, so [`RetryLayer`](super::RetryLayer) does not repeat it: the server would refuse it.
-/// Outcomes are those of [`AdaptiveLayer`](crate::AdaptiveLayer), of event streams and gRPC, too; a status of
-/// gRPC that comes after messages is not seen, as the server has accepted such a call. Refusals of
-/// layers further in count for nothing.
+/// names no time, so [`RetryLayer`](super::RetryLayer) does not repeat it: the server would refuse
+/// it. Outcomes are those of [`AdaptiveLayer`](crate::AdaptiveLayer), for event streams and gRPC,
+/// too; a gRPC status that comes after messages is not seen, as the server has accepted such a
+/// call. Refusals of layers further in count for nothing.
 ///
 /// The priority of a call is what [`priority_by`](SelfThrottleLayerBuilder::priority_by) says, else a
 /// [`Priority`](tollgate::Priority) in the extensions of the request, else normal.
@@ -88,7 +88,7 @@ struct SharedThrottle {
 }
 
 impl SelfThrottleLayer {
-    /// Starts a layer. Keep a clone of the throttle to watch it.
+    /// Starts a layer. Keep a clone of the throttle to observe it.
     pub fn builder(throttle: SelfThrottle) -> SelfThrottleLayerBuilder {
         SelfThrottleLayerBuilder::new(throttle)
     }

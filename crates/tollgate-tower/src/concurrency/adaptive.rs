@@ -1,18 +1,13 @@
 //! The layer whose limit follows what the service can do.
 
-use super::{
-    ConcurrencyLayerBuilder, ConcurrencyLayerError, ConcurrencyLimit, LimitHandle,
-    shared::SharedLimit, slot::Slots,
-};
-use crate::{Info, LayerCounts, classify::Classify};
+use super::{ConcurrencyLayerBuilder, ConcurrencyLayerError, shared::SharedLimit, slot::Slots};
+use crate::{Info, classify::Classify};
 use http::response::Parts;
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 use tollgate::{
     CallOutcome,
     adaptive::{AdaptiveConcurrency, Partitions},
-    watch::Health,
 };
-use tower_layer::Layer;
 
 /// Limits requests in flight to what the service can do, measured while it runs. Clones, and all
 /// services that it makes, share one limit.
@@ -63,14 +58,14 @@ use tower_layer::Layer;
 /// ```
 #[derive(Clone)]
 pub struct AdaptiveLayer {
-    shared: Arc<SharedLimit>,
+    pub(super) shared: Arc<SharedLimit>,
 }
 
 /// Builds an [`AdaptiveLayer`].
 pub type AdaptiveLayerBuilder = ConcurrencyLayerBuilder<AdaptiveLayer>;
 
 impl AdaptiveLayer {
-    /// Starts a layer with one limit for all requests. Keep a clone of the limit to watch it.
+    /// Starts a layer with one limit for all requests. Keep a clone of the limit to observe it.
     pub fn builder(limit: AdaptiveConcurrency) -> AdaptiveLayerBuilder {
         AdaptiveLayerBuilder::new(Slots::Adaptive(limit)).adaptive()
     }
@@ -108,25 +103,6 @@ impl AdaptiveLayer {
     pub fn outcome_of(head: &Parts) -> CallOutcome {
         Classify::outcome_of(head)
     }
-
-    /// Returns what happened to the requests of the layer; decisions if it was built with
-    /// [`counted`](ConcurrencyLayerBuilder::counted). Shed requests are denied ones.
-    #[must_use]
-    pub fn counts(&self) -> LayerCounts {
-        self.shared.watch.counts(0).unwrap_or_default()
-    }
-
-    /// Tells whether the layer refuses nearly every request: at least 100 decisions over at least 10 s,
-    /// of which 95 % were refusals. Unknown unless the layer was built with
-    /// [`counted`](ConcurrencyLayerBuilder::counted).
-    #[must_use]
-    pub fn health(&self) -> Health {
-        self.shared.watch.health(0).unwrap_or(Health::Unknown)
-    }
-
-    pub(crate) fn handle(&self) -> LimitHandle {
-        LimitHandle::new(Arc::clone(&self.shared))
-    }
 }
 
 impl AdaptiveLayerBuilder {
@@ -139,21 +115,21 @@ impl AdaptiveLayerBuilder {
         self.measured(|measurement| measurement.until_body = true)
     }
 
-    /// Measures event streams and calls of gRPC, too. By default they take a slot and are no
-    /// samples: how long a stream lasts says nothing about load, and whether a call of gRPC streams
-    /// is not to be seen. For services with unary calls, set [`until_body`](Self::until_body) as
+    /// Measures event streams and gRPC calls, too. By default they take a slot and are no samples:
+    /// the duration of a stream says nothing about load, and the head of a gRPC call does not say
+    /// whether it streams. For services with unary calls, set [`until_body`](Self::until_body) as
     /// well.
     pub fn measure_streams(self) -> Self {
         self.measured(|measurement| measurement.has_streams = true)
     }
 
-    /// Decides what a response says about the service, by default [`AdaptiveLayer::outcome_of`].
+    /// Decides the outcome of a call by its response, by default [`AdaptiveLayer::outcome_of`].
     ///
-    /// Refusals of layers further in and streams do not come here.
+    /// The closure does not see streams, nor refusals of layers further in.
     ///
     /// # Examples
     ///
-    /// A service that says 500 when its database has too much to do:
+    /// A service that answers 500 when its database is overloaded:
     ///
     /// ```
     /// use tollgate::{CallOutcome, adaptive::AdaptiveConcurrency};
@@ -194,22 +170,8 @@ impl AdaptiveLayerBuilder {
     ///
     /// # Errors
     ///
-    /// [`ConcurrencyLayerError`] names what is wrong and a way out.
+    /// [`ConcurrencyLayerError`] names the fault and a way out.
     pub fn build(self) -> Result<AdaptiveLayer, ConcurrencyLayerError> {
         self.build_shared().map(|shared| AdaptiveLayer { shared })
-    }
-}
-
-impl<S> Layer<S> for AdaptiveLayer {
-    type Service = ConcurrencyLimit<S>;
-
-    fn layer(&self, inner: S) -> ConcurrencyLimit<S> {
-        ConcurrencyLimit { inner, shared: Arc::clone(&self.shared) }
-    }
-}
-
-impl fmt::Debug for AdaptiveLayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AdaptiveLayer").field(&self.shared.slots).finish()
     }
 }

@@ -1,4 +1,4 @@
-//! Builds the layers.
+//! The builder of both layers.
 
 use super::{
     ConcurrencyLayer, ConcurrencyLayerError, Shedding,
@@ -14,15 +14,15 @@ use crate::{
     classify::Classify,
     key::Trust,
     misuse::Hints,
+    observe::{InstrumentSettings, instrument_setters},
     queued,
     refusal::{RefusalFormat, refusal_setters},
-    watch::{Watching, watch_setters},
 };
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 use tollgate::{Priority, Quota};
 
-/// Builds a [`ConcurrencyLayer`] or an [`AdaptiveLayer`](crate::AdaptiveLayer). Nothing is judged
-/// before `build`.
+/// Builds a [`ConcurrencyLayer`] or an [`AdaptiveLayer`](crate::AdaptiveLayer). Settings are
+/// validated by `build` only.
 #[must_use = "a builder does nothing until `build`"]
 pub struct ConcurrencyLayerBuilder<L = ConcurrencyLayer> {
     slots: Slots,
@@ -30,7 +30,7 @@ pub struct ConcurrencyLayerBuilder<L = ConcurrencyLayer> {
     refusal: Option<Refusal>,
     pub(super) settings: Settings,
     refusals: RefusalFormat,
-    watching: Watching,
+    instruments: InstrumentSettings,
     shedding: Vec<Shedding>,
     degradation: Option<DegradationHook>,
     layer: PhantomData<fn() -> L>,
@@ -52,14 +52,14 @@ impl<L> ConcurrencyLayerBuilder<L> {
             refusal: None,
             settings,
             refusals: RefusalFormat::default(),
-            watching: Watching::default(),
+            instruments: InstrumentSettings::default(),
             shedding: Vec::new(),
             degradation: None,
             layer: PhantomData,
         }
     }
 
-    /// Turns on what limits that adapt need.
+    /// Enables the measurement that adaptive limits need.
     pub(super) fn adaptive(mut self) -> Self {
         self.settings.measurement = Some(Classify::default());
         // Clients of an overloaded service should not come back at once.
@@ -111,7 +111,7 @@ impl<L> ConcurrencyLayerBuilder<L> {
 
     refusal_setters!();
 
-    /// Finds the priority of a request.
+    /// Sets a closure that finds the priority of a request.
     ///
     /// If there is no closure, or it returns `None`, the priority is a [`Priority`] in the
     /// request's extensions, else the header of a [trusted peer](Self::trust_priority), else
@@ -126,8 +126,8 @@ impl<L> ConcurrencyLayerBuilder<L> {
     }
 
     /// Believes the `Priority` header (RFC 9218: `priority: u=1`), which in gRPC is metadata of
-    /// that name, if it comes from these peers. By default no header is read: every client would
-    /// be urgent.
+    /// that name, if it comes from these peers. By default no header is read: otherwise every
+    /// client could claim to be urgent.
     pub fn trust_priority(mut self, trust: Trust) -> Self {
         self.settings.priorities.trust = Some(trust);
         self
@@ -148,10 +148,10 @@ impl<L> ConcurrencyLayerBuilder<L> {
     }
 
     /// Calls `hook` when the layer has refused more than half of its requests for a minute, and
-    /// when that is over: to tell an operator, or to leave a load balancer.
+    /// when that is over: for example, to alert an operator, or to leave a load balancer.
     ///
-    /// The layer looks when a request arrives, so a change is seen with the first request after a
-    /// minute; each request then takes a short lock.
+    /// The layer checks when a request arrives, so it notices a change with the first request after
+    /// a minute; each request then takes a short lock.
     pub fn on_degradation(mut self, hook: impl Fn(Degradation) + Send + Sync + 'static) -> Self {
         self.degradation = Some(Arc::new(hook));
         self
@@ -161,13 +161,13 @@ impl<L> ConcurrencyLayerBuilder<L> {
     /// to 7) of the least urgent request served in the last second.
     ///
     /// Callers and outer proxies that read it can refuse less urgent requests themselves, which
-    /// costs less. It tells strangers about your load, so it is off by default.
+    /// costs less. It reveals your load to strangers, so it is off by default.
     pub fn shedding_header(mut self) -> Self {
         self.settings.has_shedding_header = true;
         self
     }
 
-    watch_setters!();
+    instrument_setters!();
 
     fn check(&self) -> Result<(), ConcurrencyLayerError> {
         use ConcurrencyLayerError::{
@@ -223,7 +223,7 @@ impl<L> ConcurrencyLayerBuilder<L> {
         Ok(Arc::new(SharedLimit {
             label,
             refusal,
-            watch: self.watching.ready(&clock, std::iter::once(&*name)),
+            instruments: self.instruments.ready(&clock, std::iter::once(&*name)),
             hints: Hints::default(),
             shedders: self.shedding.into_iter().map(|rules| Shedder::new(rules, now)).collect(),
             recent: has_recent.then(|| Recent::new(self.degradation, now)),
@@ -241,7 +241,7 @@ impl ConcurrencyLayerBuilder {
     ///
     /// # Errors
     ///
-    /// [`ConcurrencyLayerError`] names what is wrong and a way out.
+    /// [`ConcurrencyLayerError`] names the fault and a way out.
     pub fn build(self) -> Result<ConcurrencyLayer, ConcurrencyLayerError> {
         self.build_shared().map(|shared| ConcurrencyLayer { shared })
     }

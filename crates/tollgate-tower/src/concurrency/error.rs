@@ -3,7 +3,7 @@
 use crate::{answer::LabelError, coded::coded, key::KeyError};
 use std::fmt;
 
-/// What is wrong with the settings of a [`ConcurrencyLayer`](super::ConcurrencyLayer) or an
+/// An invalid setting of a [`ConcurrencyLayer`](super::ConcurrencyLayer) or an
 /// [`AdaptiveLayer`](crate::AdaptiveLayer).
 #[derive(Debug)]
 #[non_exhaustive]
@@ -18,7 +18,7 @@ pub enum ConcurrencyLayerError {
     Key(KeyError),
     /// The name cannot be sent to clients.
     Label(LabelError),
-    /// A number of a [`Shedding`](crate::Shedding) makes no sense.
+    /// A number of a [`Shedding`](crate::Shedding) is invalid.
     Shedding {
         /// The rule that it breaks.
         rule: &'static str,

@@ -19,11 +19,12 @@ use std::{
 use tower_service::Service;
 
 pin_project! {
-    /// The response to come, of [`ConcurrencyLimit`](super::ConcurrencyLimit).
+    /// The response future of [`ConcurrencyLimit`](super::ConcurrencyLimit).
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped at any time: its slot, or its place in the queue, goes to the next.
+    /// It may be dropped at any time: its slot, or its place in the queue, goes to the next
+    /// request.
     pub struct ConcurrencyFuture<S, B>
     where
         S: Service<Request<B>>,
@@ -116,7 +117,7 @@ where
                 }
                 StageProjection::Waits { waiting, held } => {
                     let answer = ready!(waiting.acquire.poll(context)).map_err(Why::from);
-                    // INVARIANT: it is there until there is an answer.
+                    // INVARIANT: the call is there until the wait has ended.
                     let Some(mut held) = held.take() else { return Poll::Pending };
                     held.shared.waited(waiting, &answer, &Info::of(&held.request));
                     let next = match answer {

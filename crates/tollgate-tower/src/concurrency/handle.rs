@@ -1,11 +1,12 @@
-//! What a stack knows of a limit on requests in flight.
+//! The view that a stack has of a limit on requests in flight.
 
-use super::{shared::SharedLimit, slot::Slots};
-use crate::{AdaptiveLayer, ConcurrencyLayer, stack::LimitReport};
+use super::{ConcurrencyLimit, shared::SharedLimit, slot::Slots};
+use crate::{AdaptiveLayer, ConcurrencyLayer, LayerCounts, stack::LimitReport};
 use std::{fmt, sync::Arc};
-use tollgate::watch::{Collector, Samples, WeakCollector};
+use tollgate::observe::{Collector, Health, Samples, WeakCollector};
+use tower_layer::Layer;
 
-/// A limit of a layer, to look at.
+/// A limit of a layer, for reading its state.
 pub(crate) struct LimitHandle(Arc<SharedLimit>);
 
 impl LimitHandle {
@@ -13,7 +14,7 @@ impl LimitHandle {
         Self(shared)
     }
 
-    /// Refuses in the name of this part of a stack. A layer in several stacks keeps its first name.
+    /// Makes refusals name this part of a stack. A layer in several stacks keeps its first name.
     pub(crate) fn name_part(&self, part: &'static str) {
         let _named = self.0.part.set(part);
     }
@@ -62,7 +63,7 @@ impl fmt::Debug for LimitHandle {
 impl SharedLimit {
     /// Writes the decisions of the layer, and as a part the limit with its level.
     fn collect(&self, samples: &mut Samples) {
-        self.watch.collect(0, samples);
+        self.instruments.collect(0, samples);
         let limit: &dyn Collector = match &self.slots {
             Slots::All(limit) => limit,
             Slots::Each(limit, _) => limit,
@@ -83,24 +84,55 @@ impl Collector for LimitHandle {
     }
 }
 
-/// Has the limit as a part.
-impl Collector for ConcurrencyLayer {
-    fn collect(&self, samples: &mut Samples) {
-        self.handle().collect(samples);
-    }
+/// The methods that the two layers share: all but their builders.
+macro_rules! layers {
+    ($($layer:ident)*) => {$(
+        impl $layer {
+            /// Returns what happened to the requests of the layer; decisions if it was built with
+            /// [`counted`](crate::ConcurrencyLayerBuilder::counted). Shed requests are denied ones.
+            #[must_use]
+            pub fn counts(&self) -> LayerCounts {
+                self.shared.instruments.counts(0).unwrap_or_default()
+            }
 
-    fn weak(&self) -> WeakCollector {
-        self.handle().weak()
-    }
+            /// Tells whether the layer refuses nearly every request: at least 100 decisions over at least 10 s,
+            /// of which 95 % were refusals. Unknown unless the layer was built with
+            /// [`counted`](crate::ConcurrencyLayerBuilder::counted).
+            #[must_use]
+            pub fn health(&self) -> Health {
+                self.shared.instruments.health(0).unwrap_or(Health::Unknown)
+            }
+
+            pub(crate) fn handle(&self) -> LimitHandle {
+                LimitHandle::new(Arc::clone(&self.shared))
+            }
+        }
+
+        impl<S> Layer<S> for $layer {
+            type Service = ConcurrencyLimit<S>;
+
+            fn layer(&self, inner: S) -> ConcurrencyLimit<S> {
+                ConcurrencyLimit { inner, shared: Arc::clone(&self.shared) }
+            }
+        }
+
+        impl fmt::Debug for $layer {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple(stringify!($layer)).field(&self.shared.slots).finish()
+            }
+        }
+
+        /// Has the limit as a part.
+        impl Collector for $layer {
+            fn collect(&self, samples: &mut Samples) {
+                self.handle().collect(samples);
+            }
+
+            fn weak(&self) -> WeakCollector {
+                self.handle().weak()
+            }
+        }
+    )*};
 }
 
-/// Has the limit as a part.
-impl Collector for AdaptiveLayer {
-    fn collect(&self, samples: &mut Samples) {
-        self.handle().collect(samples);
-    }
-
-    fn weak(&self) -> WeakCollector {
-        self.handle().weak()
-    }
-}
+layers!(ConcurrencyLayer AdaptiveLayer);

@@ -13,9 +13,9 @@ use crate::{
     classify::Classify,
     key::{Found, KeyBytes},
     misuse::Hints,
+    observe::Instruments,
     refusal::RefusalFormat,
     timer,
-    watch::Watch,
 };
 use http::{HeaderMap, HeaderValue, Response};
 use std::{
@@ -25,7 +25,7 @@ use std::{
 };
 use tollgate::{
     Answer, Clock, Decision, Full, Outcome, Priority,
-    watch::{Event, EventKey, Verb},
+    observe::{Event, EventKey, Verb},
 };
 
 /// Tells whether a request is exempt.
@@ -39,11 +39,11 @@ pub(super) struct SharedLimit {
     pub(super) settings: Settings,
     pub(super) refusals: RefusalFormat,
     pub(super) clock: Clock,
-    pub(super) watch: Watch,
+    pub(super) instruments: Instruments,
     pub(super) hints: Hints,
     pub(super) shedders: Vec<Shedder>,
     pub(super) recent: Option<Recent>,
-    /// The part of a stack that it is, if it is in one.
+    /// The name of this part, if it is in a stack.
     pub(super) part: OnceLock<&'static str>,
 }
 
@@ -123,7 +123,7 @@ impl SharedLimit {
                 match key.find(info, &mut bytes) {
                     Found::Skip => return Entered::Inside(None),
                     Found::Refuse | Found::Ambiguous => {
-                        self.watch.no_key(0);
+                        self.instruments.no_key(0);
                         return Entered::Refused(Why::NoKey);
                     }
                     Found::Known | Found::Anonymous => {}
@@ -186,7 +186,7 @@ impl SharedLimit {
                 Entered::Waits(_) => {}
             }
         }
-        if self.watch.is_idle() {
+        if self.instruments.is_idle() {
             return entered;
         }
         match &entered {
@@ -203,16 +203,16 @@ impl SharedLimit {
             let wait = self.clock.now().since(waiting.since);
             self.observe(waiting.priority, wait, answer.is_ok());
         }
-        if !self.watch.is_idle() {
+        if !self.instruments.is_idle() {
             match answer {
-                // It has the slot that came free.
+                // The request has the slot that came free.
                 Ok(_) => self.report(info, Outcome::Allowed, (waiting.limit, 0)),
                 Err(why) => self.report_refusal(info, *why),
             }
         }
     }
 
-    /// Tells whether decisions change what is served later.
+    /// Tells whether the outcome of this decision affects later ones.
     fn observes_load(&self) -> bool {
         !self.shedders.is_empty() || self.recent.is_some()
     }
@@ -241,7 +241,7 @@ impl SharedLimit {
         let waits = self.settings.max_wait.is_some();
         let verb = if waits { Verb::Acquire } else { Verb::TryAcquire };
         let decision = Decision::answered(answer);
-        // The key is found once more: only requests that somebody listens to pay for it.
+        // The key is found once more: only requests that are reported pay for it.
         let mut key = KeyBytes::new();
         let has_key = match &self.slots {
             Slots::Each(_, by) => {
@@ -249,7 +249,7 @@ impl SharedLimit {
             }
             _ => false,
         };
-        self.watch.decided(0, |name| {
+        self.instruments.decided(0, |name| {
             let event = Event::new(name, verb, &decision);
             if has_key { event.with_key(EventKey::Plain(&key)) } else { event }
         });
@@ -260,7 +260,7 @@ impl SharedLimit {
         self.settings.measurement.is_some() || self.settings.has_shedding_header
     }
 
-    /// Measures a call whose head, or error, is there, and hands its slot to the body.
+    /// Measures a call when its head, or its error, has arrived, and hands its slot to the body.
     pub(super) fn ended<R: http_body::Body, E>(
         &self,
         answer: Result<Response<R>, E>,

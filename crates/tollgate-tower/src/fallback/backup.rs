@@ -1,4 +1,4 @@
-//! What answers instead of the service.
+//! The fallbacks that answer instead of the service.
 
 use super::{FallbackBody, FallbackCause};
 use crate::client::{CloneBody, Repeat};
@@ -14,18 +14,18 @@ use std::{
 };
 use tower_service::Service;
 
-/// What a [`FallbackLayer`](super::FallbackLayer) answers with: [`FallbackResponse`] or
-/// [`FallbackService`]. Others need not implement it.
+/// The source of a [`FallbackLayer`](super::FallbackLayer)'s answers: [`FallbackResponse`] or
+/// [`FallbackService`]. Other types need not implement it.
 pub trait Backup<B, R, E> {
-    /// What is kept of a request while it runs.
+    /// The parts of a request that are kept while it runs.
     type Kept;
     /// The fallback that runs.
     type Future: Future<Output = Result<Response<FallbackBody<R>>, E>>;
 
-    /// Returns the request to send, and what is kept of it: nothing if it has no fallback.
+    /// Returns the request to send, and the parts to keep: `None` if it has no fallback.
     fn keep(&self, request: Request<B>) -> (Request<B>, Option<Self::Kept>);
 
-    /// Starts the fallback; `None` if what is kept does not suffice.
+    /// Starts the fallback; `None` if the kept parts do not suffice.
     fn start(&self, kept: Self::Kept, cause: &FallbackCause<'_>) -> Option<Self::Future>;
 }
 
@@ -36,9 +36,9 @@ type MakeResponse =
 pub struct FallbackResponse(pub(super) Make);
 
 pub(super) enum Make {
-    /// Copies of one.
+    /// Copies of one response.
     Value(Response<Bytes>),
-    /// Those of a function.
+    /// The results of a function.
     Function(MakeResponse),
 }
 
@@ -104,7 +104,7 @@ where
 }
 
 pin_project! {
-    /// The call of a backup service: it waits until that is ready, and calls it.
+    /// The call of a backup service: it waits until the service is ready, and calls it.
     pub struct BackupFuture<T, B>
     where
         T: Service<Request<B>>,

@@ -1,4 +1,4 @@
-//! Builds the layer.
+//! The builder of the layer.
 
 use super::{
     FallbackLayer, FallbackResponse, FallbackService, SharedFallback, WhenError, WhenResponse,
@@ -13,7 +13,7 @@ use http::{StatusCode, response::Parts};
 use std::{fmt, sync::Arc};
 use tollgate::CallOutcome;
 
-/// Builds a [`FallbackLayer`]. Nothing is judged before `build`.
+/// Builds a [`FallbackLayer`]. Settings are validated by `build` only.
 #[must_use = "a builder does nothing until `build`"]
 pub struct FallbackLayerBuilder<K = FallbackResponse> {
     backup: K,
@@ -71,8 +71,8 @@ impl<K> FallbackLayerBuilder<K> {
         self
     }
 
-    /// Adds the header `tollgate-degraded: 1` to responses of the fallback, by default not: then only
-    /// layers of this process see the mark [`Degraded`](super::Degraded).
+    /// Adds the header `tollgate-degraded: 1` to responses of the fallback. By default there is no
+    /// header, and only layers of this process see the mark [`Degraded`](super::Degraded).
     pub fn degraded_header(mut self) -> Self {
         self.has_header = true;
         self
@@ -91,7 +91,7 @@ impl FallbackLayerBuilder {
     ///
     /// # Errors
     ///
-    /// [`FallbackLayerError`] names what is wrong and a way out.
+    /// [`FallbackLayerError`] names the fault and a way out.
     pub fn build(self) -> Result<FallbackLayer, FallbackLayerError> {
         if let Make::Value(response) = &self.backup.0
             && response.status().is_informational()
@@ -103,15 +103,15 @@ impl FallbackLayerBuilder {
 }
 
 impl<T, C> FallbackLayerBuilder<FallbackService<T, C>> {
-    /// Sets how requests are cloned, for bodies that are not `Clone`: what is not cloned has no
-    /// fallback.
+    /// Sets how requests are cloned, for bodies that are not `Clone`: a request that is not cloned
+    /// has no fallback.
     ///
     /// Give it a closure `|request: &Request<B>| -> Option<Request<B>>`.
     pub fn clone_with<F>(self, clone: F) -> FallbackLayerBuilder<FallbackService<T, F>> {
         self.repeat(clone)
     }
 
-    /// Keeps what is read of a body, up to 64 KiB, for bodies that are not `Clone`; see
+    /// Keeps the frames read of a body, up to 64 KiB, for bodies that are not `Clone`; see
     /// [`RetryBuilder::replay`](crate::client::RetryBuilder::replay). A request with a longer body has
     /// no fallback.
     pub fn replay<B>(
@@ -131,7 +131,7 @@ impl<T, C> FallbackLayerBuilder<FallbackService<T, C>> {
     ///
     /// # Errors
     ///
-    /// None as yet; as [`FallbackLayerBuilder::build`] of other fallbacks.
+    /// None yet; the `Result` makes it like [`FallbackLayerBuilder::build`] of other fallbacks.
     pub fn build(self) -> Result<FallbackLayer<FallbackService<T, C>>, FallbackLayerError> {
         Ok(self.build_layer())
     }
@@ -145,11 +145,11 @@ impl<K> fmt::Debug for FallbackLayerBuilder<K> {
     }
 }
 
-/// What is wrong with the settings of a [`FallbackLayer`].
+/// An invalid setting of a [`FallbackLayer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FallbackLayerError {
-    /// `TG-F01`: the response is one that another has to follow.
+    /// `TG-F01`: the response is informational, so another response has to follow it.
     Informational {
         /// Its status.
         status: StatusCode,

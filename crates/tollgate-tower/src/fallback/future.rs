@@ -12,7 +12,7 @@ use std::{
 use tower_service::Service;
 
 pin_project! {
-    /// The response to come, of [`Fallback`](super::Fallback).
+    /// The response future of [`Fallback`](super::Fallback).
     #[must_use = "a future does nothing until it is polled or awaited"]
     pub struct FallbackFuture<S, B, R, K>
     where
@@ -72,7 +72,7 @@ where
                     let kept = kept.filter(|_| shared.is_for(&cause));
                     match kept.and_then(|kept| shared.backup.start(kept, &cause)) {
                         Some(future) => {
-                            // The failed response is dropped: its connection is of more use to others.
+                            // The failed response is dropped: other calls can use its connection.
                             drop(answer);
                             stage.set(Stage::Backup { future });
                         }

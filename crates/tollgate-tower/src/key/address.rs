@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Reads an address as proxies write it: with or without port, brackets and zone.
 ///
 /// An IPv4 address in IPv6 form (`::ffff:192.0.2.1`, in any notation) is the IPv4 address. `None`
-/// if it is no address: nothing is guessed.
+/// if it is not an address: nothing is guessed.
 ///
 /// # Examples
 ///
@@ -47,7 +47,7 @@ fn is_port(text: &str) -> bool {
     }
 }
 
-/// Cuts a zone (`%eth0`) off; `None` if there is the sign and no zone.
+/// Cuts a zone (`%eth0`) off; `None` if there is a `%` without a zone.
 fn without_zone(text: &str) -> Option<&str> {
     match text.split_once('%') {
         Some((_, zone)) if zone.is_empty() || zone.contains(['%', '[', ']', ':']) => None,
@@ -66,14 +66,14 @@ pub(super) struct Prefixes {
 }
 
 impl Prefixes {
-    /// A network of 64 bits is the least that one client of IPv6 has.
+    /// The smallest network that one IPv6 client has is 64 bits.
     pub(super) const DEFAULT: Self = Self { v4: 32, v6: 64, six_to_four: false, teredo: false };
 
     /// Returns the address that is counted for this one.
     pub(super) fn counted(self, address: IpAddr) -> IpAddr {
         match self.inner(address.to_canonical()) {
             IpAddr::V4(address) => {
-                // A prefix beyond the address keeps all of it: such a one is refused by `check`.
+                // A prefix longer than the address keeps all of it; `check` refuses such a prefix.
                 let rest = u32::MAX.checked_shr(u32::from(self.v4)).unwrap_or(0);
                 IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & !rest))
             }
@@ -84,7 +84,8 @@ impl Prefixes {
         }
     }
 
-    /// Returns the key of an address, if it is a usual one: as [`write`](Self::write) has it.
+    /// Returns the key of an address, if it has a usual length: the same as by
+    /// [`write`](Self::write).
     pub(super) fn short(self, address: IpAddr) -> Option<ShortKey> {
         match self.counted(address) {
             IpAddr::V4(address) => Some(ShortKey::tagged(Tag::V4, address.octets())),
@@ -106,16 +107,17 @@ impl Prefixes {
         }
     }
 
-    /// Returns the IPv4 address of a client that comes through a translator or a tunnel.
+    /// Returns the IPv4 address of a client behind a translator or a tunnel.
     fn inner(self, address: IpAddr) -> IpAddr {
         let IpAddr::V6(outer) = address else { return address };
         let v4 = |high: u16, low: u16| IpAddr::V4((u32::from(high) << 16 | u32::from(low)).into());
         match outer.segments() {
-            // NAT64 (RFC 6052). Else the whole of IPv4 behind a translator is one network of 64.
+            // NAT64 (RFC 6052). Otherwise all of IPv4 behind a translator would be one network of
+            // 64 bits.
             [0x64, 0xff9b, 0, 0, 0, 0, high, low] => v4(high, low),
             // 6to4 (RFC 3056).
             [0x2002, high, low, ..] if self.six_to_four => v4(high, low),
-            // Teredo (RFC 4380): the client's address has its bits turned over.
+            // Teredo (RFC 4380): the bits of the client's address are inverted.
             [0x2001, 0, .., high, low] if self.teredo => v4(!high, !low),
             _ => address,
         }

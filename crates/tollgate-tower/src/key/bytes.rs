@@ -1,16 +1,16 @@
-//! The bytes of a key, and how they read.
+//! The bytes of a key, and its text form.
 //!
-//! A key is a row of items, and no two rows are written alike:
+//! A key is a sequence of items, and no two sequences have the same bytes:
 //!
 //! | first number | then | is |
 //! |---|---|---|
 //! | 0 | | the end of a group |
-//! | 1 | a tag | what the next item is, or the start of a group |
+//! | 1 | a tag | the kind of the next item, or the start of a group |
 //! | 2 | 32 bytes | a part longer than 255 bytes: its SHA-256 |
 //! | n + 3 | n bytes | a part |
 //!
 //! The number takes 7 bits to a byte, the lowest first; the last byte is below 128. Each item says
-//! where it ends before its content begins, so a row can be read back in one way only.
+//! where it ends before its content begins, so the bytes can be read back in one way only.
 
 mod short;
 
@@ -24,7 +24,8 @@ use std::{
 
 /// Keys up to this long need no allocation: an address and a user's name, or four hashed secrets.
 const INLINE: usize = 96;
-/// Parts up to this long are written as they are. It bounds what a long path costs a store.
+/// Parts up to this long are written as they are. This bounds the bytes that a long path takes in a
+/// store.
 pub(super) const PART_MAX: usize = 255;
 
 const END: u8 = 0;
@@ -32,14 +33,14 @@ const TAG: u8 = 1;
 const LONG: u8 = 2;
 const PART: usize = 3;
 
-/// The bytes of a key in the making.
+/// The bytes of a key while it is built.
 ///
-/// Parts are told apart by their lengths, so that no two lists of parts make the same key. Usual
-/// keys need no allocation, and a buffer can be used again. A part longer than 255 bytes is held
-/// by its SHA-256, so that clients cannot fill a store with long names.
+/// The bytes include the length of each part, so that no two lists of parts make the same key.
+/// Usual keys need no allocation, and a buffer can be reused. A part longer than 255 bytes is
+/// replaced by its SHA-256, so that clients cannot fill a store with long names.
 ///
-/// Printed (`{}`), it tells who is counted, for logs: what the client wrote is escaped, and
-/// secrets are there by the start of their hash only.
+/// Its text form (`{}`) names the client, for logs: text from the client is escaped, and secrets
+/// appear only as the start of their hash.
 ///
 /// # Examples
 ///
@@ -58,13 +59,13 @@ pub struct KeyBytes {
     inline: [u8; INLINE],
     /// How much of `inline` is used. INVARIANT: 0 while `heap` has anything.
     used: usize,
-    /// The whole key, once it did not fit.
+    /// The whole key, once it does not fit.
     heap: Vec<u8>,
-    /// What is before this belongs to others: [`clear`](KeyBytes::clear) keeps it.
+    /// The bytes before this belong to other sources: [`clear`](KeyBytes::clear) keeps them.
     floor: usize,
 }
 
-/// What an item of a key is.
+/// The kind of an item of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Tag {
@@ -79,9 +80,9 @@ pub(super) enum Tag {
     Route = 8,
     Path = 9,
     Method = 10,
-    /// Which part of several was there.
+    /// Which one of several sources was there.
     Choice = 11,
-    /// A group: what a user's own code has pushed.
+    /// A group: the parts that a user's own code has pushed.
     Custom = 12,
 }
 
@@ -102,7 +103,7 @@ impl Tag {
     ];
 }
 
-/// How much of a key is written, to go back to.
+/// How much of a key is written, to roll back to.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     length: usize,
@@ -146,19 +147,20 @@ impl KeyBytes {
         self.as_bytes().len() <= self.floor
     }
 
-    /// Forgets all that has been pushed.
+    /// Removes all parts that were pushed.
     ///
-    /// Within a [`KeySource`](super::KeySource): what that source has pushed, and nothing of others.
+    /// Within a [`KeySource`](super::KeySource) it removes the parts that this source has pushed,
+    /// and no others.
     pub fn clear(&mut self) {
         self.truncate(self.floor);
     }
 
-    /// Appends what the next item is.
+    /// Appends the kind of the next item.
     pub(super) fn tag(&mut self, tag: Tag) {
         self.extend(&[TAG, tag as u8]);
     }
 
-    /// Appends a part and what it is.
+    /// Appends a part with its kind.
     pub(super) fn tagged(&mut self, tag: Tag, part: &[u8]) {
         // An address or a hash, written at once.
         const SHORT: usize = 16;
@@ -177,13 +179,13 @@ impl KeyBytes {
         }
     }
 
-    /// Appends what `write` pushes, as a group; tells whether it was there. What is not there
-    /// leaves nothing behind.
+    /// Appends the parts that `write` pushes, as a group; tells whether there are any. If there are
+    /// none, the key stays as it was.
     pub(super) fn group(&mut self, write: impl FnOnce(&mut Self) -> bool) -> bool {
         let before = self.mark();
         self.tag(Tag::Custom);
         self.floor = self.as_bytes().len();
-        // A group without parts would be one key for all, shared without anybody's wish.
+        // A group without parts would be one key that all such requests share unintentionally.
         let there = write(self) && !self.is_empty();
         self.floor = before.floor;
         if there {
@@ -204,7 +206,7 @@ impl KeyBytes {
     }
 
     fn truncate(&mut self, length: usize) {
-        // Only one of them has anything; a heap that becomes empty leaves `used` at 0, as it was.
+        // Only one of them is in use; a heap that becomes empty leaves `used` at 0, as it was.
         self.used = self.used.min(length);
         self.heap.truncate(length);
     }
@@ -258,7 +260,7 @@ impl fmt::Display for KeyBytes {
 
 /// Prints the bytes of a key for people.
 ///
-/// What is not the bytes of a key is printed escaped, and does no harm.
+/// Bytes that are not a key are printed escaped, and do no harm.
 ///
 /// # Examples
 ///
@@ -272,7 +274,7 @@ impl fmt::Display for KeyBytes {
 #[derive(Clone, Copy, Debug)]
 pub struct KeyText<'a>(&'a [u8]);
 
-/// One item of a key, as it is read back.
+/// One item of a key that is read back.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Item<'a> {
     End,
@@ -288,7 +290,7 @@ impl<'a> KeyText<'a> {
         Self(bytes)
     }
 
-    /// Takes the next item off; `None` where the bytes are not those of a key.
+    /// Removes the next item; `None` if the bytes are not those of a key.
     pub(super) fn next(&mut self) -> Option<Item<'a>> {
         let (first, rest) = self.0.split_first()?;
         let (item, rest) = match *first {
@@ -316,9 +318,9 @@ impl<'a> KeyText<'a> {
         Some(item)
     }
 
-    /// Prints a part, which is `tag` if it is known.
+    /// Prints a part, which is of the kind `tag` if that is known.
     fn part(tag: Option<Tag>, part: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Of an address the bytes that are counted are there; the others are 0.
+        // A key holds only the counted bytes of an address; the others are 0.
         let mut octets = [0; 16];
         let known = octets.get_mut(..part.len()).map(|start| start.copy_from_slice(part)).is_some();
         match tag {
@@ -348,7 +350,7 @@ impl fmt::Display for KeyText<'_> {
             if matches!(item, Item::End | Item::Tag(Tag::Custom)) {
                 continue;
             }
-            // What a choice was is of no use to people.
+            // The number of a choice does not help a reader.
             if tag == Some(Tag::Choice) {
                 tag = None;
                 continue;

@@ -12,9 +12,9 @@ use std::net::IpAddr;
 
 /// How the address of a client is found, and how much of it is counted.
 ///
-/// The safe choice is the default: the other end of the connection, and no header is looked at.
-/// Behind proxies, say which *one* header they write and whom to believe ([`Trust`]); what a client
-/// has put into the header itself is never taken.
+/// The default is the safe choice: the other end of the connection, without reading any header.
+/// Behind proxies, name the *one* header that they write, and the proxies to believe ([`Trust`]).
+/// An entry that the client itself has put into the header is never used.
 ///
 /// | in front of this service | use |
 /// |---|---|
@@ -49,12 +49,12 @@ pub struct ClientAddress {
     require_client: bool,
 }
 
-/// Headers that tell of a proxy.
+/// Headers that indicate a proxy.
 const SIGNS: [&str; 4] = ["x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip"];
 /// Headers of one address that many proxies write.
 const VALUES: [&str; 4] = ["x-real-ip", "cf-connecting-ip", "true-client-ip", "fly-client-ip"];
 
-/// Where the address is.
+/// The place of the address.
 #[derive(Clone, Debug)]
 enum Place {
     Peer,
@@ -68,26 +68,26 @@ impl ClientAddress {
     /// The same for IPv6: a provider has 32 bits.
     const V6_BITS: (u8, u8) = (32, 128);
 
-    /// Takes the other end of the connection.
+    /// Takes the address of the other end of the connection.
     pub const fn peer() -> Self {
         Self::new(Place::Peer)
     }
 
-    /// Takes `X-Forwarded-For`, from the right, as far as it can be believed.
+    /// Reads `X-Forwarded-For` from the right, as far as its entries can be believed.
     pub const fn x_forwarded_for(trust: Trust) -> Self {
         Self::new(Place::List(List::XForwardedFor, trust))
     }
 
-    /// Takes `Forwarded` (RFC 7239), from the right, as far as it can be believed.
+    /// Reads `Forwarded` (RFC 7239) from the right, as far as its entries can be believed.
     pub const fn forwarded(trust: Trust) -> Self {
         Self::new(Place::List(List::Forwarded, trust))
     }
 
-    /// Takes a header that a proxy sets to one address: `X-Real-IP`, `CF-Connecting-IP`,
+    /// Reads a header that a proxy sets to one address: `X-Real-IP`, `CF-Connecting-IP`,
     /// `True-Client-IP`, `Fly-Client-IP`.
     ///
-    /// Be sure that the proxy replaces what the client sends. Two lines with different values are
-    /// not believed.
+    /// Make sure that the proxy replaces the value that the client sends. Two lines with different
+    /// values are not believed.
     pub fn header(name: impl AsRef<str>, trust: Trust) -> Self {
         let name = name.as_ref();
         Self::new(Place::Value(name.parse().map_err(|_| name.to_owned()), trust))
@@ -97,18 +97,18 @@ impl ClientAddress {
         Self { place, prefixes: Prefixes::DEFAULT, require_client: false }
     }
 
-    /// Counts so many bits of IPv6 addresses: 32 to 128; 64 unless this is said, the least that one
-    /// client has.
+    /// Counts this many bits of IPv6 addresses: 32 to 128, by default 64, the least that one client
+    /// has.
     ///
-    /// With more, a client has as many keys as it likes. With less, neighbours share one: providers
-    /// give 56 or 48 bits to one customer. For both, use two limits: a tight one by 64 bits and a
-    /// loose one by 48.
+    /// With more bits, a client has as many keys as it likes. With fewer, neighbours share one:
+    /// providers give 56 or 48 bits to one customer. For both, use two limits: a tight one by 64
+    /// bits and a loose one by 48.
     pub const fn ipv6_prefix(mut self, bits: u8) -> Self {
         self.prefixes.v6 = bits;
         self
     }
 
-    /// Counts so many bits of IPv4 addresses: 8 to 32; 32 unless this is said.
+    /// Counts this many bits of IPv4 addresses: 8 to 32, by default 32.
     pub const fn ipv4_prefix(mut self, bits: u8) -> Self {
         self.prefixes.v4 = bits;
         self
@@ -126,16 +126,17 @@ impl ClientAddress {
         self
     }
 
-    /// Never takes the address of a proxy for that of a client.
+    /// Never counts the address of a proxy as that of a client.
     ///
-    /// Without this, a request that a proxy says nothing believable about is counted by the address
-    /// of the proxy: its clients then share a key. With this, such a request has no address.
+    /// Without this, a request for which a proxy names no believable address is counted by the
+    /// address of the proxy: its clients then share a key. With this, such a request has no
+    /// address.
     pub const fn require_client(mut self) -> Self {
         self.require_client = true;
         self
     }
 
-    /// Returns the address of the client, whole; `None` if it is not known.
+    /// Returns the full address of the client; `None` if it is unknown.
     ///
     /// IPv4 in IPv6 form is IPv4.
     #[must_use]
@@ -162,7 +163,7 @@ impl ClientAddress {
         }
     }
 
-    /// Returns the address that stands for this one where clients are counted: its prefix.
+    /// Returns the part of an address that is counted: its prefix.
     #[must_use]
     pub fn counted(&self, address: IpAddr) -> IpAddr {
         self.prefixes.counted(address)
@@ -176,7 +177,7 @@ impl ClientAddress {
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong.
+    /// Returns the first fault found.
     pub fn check(&self) -> Result<(), KeyError> {
         let bits = |family, bits, (shortest, longest)| {
             if (shortest..=longest).contains(&bits) {
@@ -203,17 +204,17 @@ impl ClientAddress {
         }
     }
 
-    /// Returns the key of an address that is counted, if it is a usual one.
+    /// Returns the key of the counted address, if it has a usual length.
     pub(super) fn short(&self, info: &Info<'_>) -> Option<ShortKey> {
         self.prefixes.short(self.address(info)?)
     }
 
-    /// Appends the address that is counted; tells whether there is one.
+    /// Appends the address that is counted; returns false if there is none.
     pub(super) fn write(&self, info: &Info<'_>, key: &mut KeyBytes) -> bool {
         self.address(info).map(|address| self.prefixes.write(address, key)).is_some()
     }
 
-    /// Returns what looks wrong.
+    /// Returns a likely mistake, as a request shows it.
     pub(super) fn hint(&self, info: &Info<'_>) -> Option<Hint> {
         let has = |header: &&str| info.headers().contains_key(*header);
         let not_believed = || (!self.is_believed(info)).then_some(Hint::NotBelieved);
@@ -235,7 +236,7 @@ impl ClientAddress {
         }
     }
 
-    /// Tells whether the header that is read tells of a client, and is believed.
+    /// Tells whether the header that is read names a client, and is believed.
     fn is_believed(&self, info: &Info<'_>) -> bool {
         let is_trusted = |networks: &Networks| {
             info.peer().is_some_and(|peer| networks.contain(peer.ip().to_canonical()))
@@ -261,7 +262,7 @@ impl ClientAddress {
         }
     }
 
-    /// Tells whether there is no address without that of the connection.
+    /// Tells whether the address is unknown without that of the connection.
     fn needs_peer(&self) -> bool {
         match &self.place {
             Place::Peer => true,
@@ -271,13 +272,13 @@ impl ClientAddress {
 }
 
 impl Default for ClientAddress {
-    /// Takes the other end of the connection.
+    /// Takes the address of the other end of the connection.
     fn default() -> Self {
         Self::peer()
     }
 }
 
-/// Returns the address in a header that has one; `None` if its lines do not agree.
+/// Returns the address in a header with a single value; `None` if its lines differ.
 fn one_value(name: Option<&HeaderName>, info: &Info<'_>) -> Option<IpAddr> {
     let mut lines = info.headers().get_all(name?).into_iter();
     let first = lines.next()?;
@@ -285,8 +286,8 @@ fn one_value(name: Option<&HeaderName>, info: &Info<'_>) -> Option<IpAddr> {
     super::read_address(value.as_bytes())
 }
 
-/// Returns the entry that the outermost of so many proxies has written; `None` if not all of them
-/// have written something that can be read.
+/// Returns the entry that the outermost of `hops` proxies has written; `None` if one of them has
+/// written an entry that cannot be read.
 fn hop(mut entries: impl Iterator<Item = Option<IpAddr>>, hops: u8) -> Option<IpAddr> {
     let before = hops.checked_sub(1)?;
     for _ in 0..before {
@@ -295,7 +296,7 @@ fn hop(mut entries: impl Iterator<Item = Option<IpAddr>>, hops: u8) -> Option<Ip
     entries.next()?
 }
 
-/// Goes from the peer to the left while those who wrote the entries are believed.
+/// Walks from the peer to the left, as long as the writers of the entries are believed.
 fn walk(
     peer: IpAddr,
     entries: impl Iterator<Item = Option<IpAddr>>,
@@ -303,7 +304,7 @@ fn walk(
 ) -> IpAddr {
     let mut last = peer;
     for entry in entries {
-        // What cannot be read ends the walk, and so does who is not believed.
+        // An entry that cannot be read ends the walk, and so does a writer that is not believed.
         let Some(address) = entry.filter(|_| believes(last)) else { break };
         last = address;
     }

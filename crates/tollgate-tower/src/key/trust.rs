@@ -1,4 +1,4 @@
-//! Whose word about a client is taken.
+//! The proxies whose headers about a client are believed.
 
 use super::KeyError;
 use ipnet::{IpNet, Ipv4Net};
@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-/// Whose word is taken about the address of a client.
+/// The proxies that are believed about the address of a client.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Trust(pub(super) Rule);
@@ -19,7 +19,7 @@ pub(super) enum Rule {
     Networks(Arc<Networks>),
 }
 
-/// Networks, as far as they could be read.
+/// Networks that were parsed, and the first error.
 #[derive(Debug)]
 pub(super) struct Networks {
     list: Vec<IpNet>,
@@ -27,9 +27,9 @@ pub(super) struct Networks {
 }
 
 impl Trust {
-    /// Believes so many proxies, the nearest included.
+    /// Believes this many proxies, the nearest included.
     ///
-    /// Each request must come through all of them: the service must not be reachable in another
+    /// Each request must come through all of them: the service must not be reachable in any other
     /// way. With 1 the last entry of the list is the client, with 2 the one before it.
     pub const fn hops(hops: u8) -> Self {
         Self(Rule::Hops(hops))
@@ -37,11 +37,12 @@ impl Trust {
 
     /// Believes proxies in these networks: `"10.0.0.0/8"`, `"2001:db8::/32"`, or one address.
     ///
-    /// The list is read from the right for as long as who wrote an entry is in these networks; the
-    /// first address that is not is the client. If all are, it is the leftmost; so a client within
-    /// the trusted networks may say what it likes.
+    /// The list is read from the right as long as the writer of an entry is in these networks; the
+    /// first address outside of them is the client. If all are inside, it is the leftmost one; so a
+    /// client within the trusted networks may claim any address.
     ///
-    /// Networks behind NAT64, 6to4 and Teredo are not those of the IPv4 addresses within.
+    /// A network of NAT64, 6to4 or Teredo addresses does not include the IPv4 addresses that they
+    /// embed.
     pub fn networks<N: AsRef<str>>(networks: impl IntoIterator<Item = N>) -> Self {
         let (mut list, mut bad) = (Vec::new(), None);
         for text in networks {
@@ -50,14 +51,14 @@ impl Trust {
                 Err(error) => bad = bad.or(Some(error)),
             }
         }
-        // Neighbours become one, so that two halves of the world are seen to be all of it.
+        // Adjacent networks are merged, so that two halves of the Internet count as all of it.
         Self(Rule::Networks(Arc::new(Networks { list: IpNet::aggregate(&list), bad })))
     }
 
     /// Believes proxies in private networks and on this machine: RFC 1918, RFC 4193, link-local and
     /// loopback addresses.
     ///
-    /// Only where clients come from elsewhere: see [`networks`](Self::networks).
+    /// Use it only if clients come from elsewhere: see [`networks`](Self::networks).
     pub fn private_networks() -> Self {
         Self::networks([
             "10.0.0.0/8",
@@ -80,7 +81,7 @@ impl Trust {
         }
     }
 
-    /// Tells whether a header can be believed so.
+    /// Tells whether a header can be believed by this rule.
     pub(crate) fn check(&self, header: Cow<'static, str>) -> Result<(), KeyError> {
         match &self.0 {
             Rule::Hops(0) => Err(KeyError::NoHops { header }),
@@ -110,7 +111,7 @@ impl Networks {
         if let Some(network) = all {
             return Err(KeyError::TrustsEverybody { network: network.to_string() });
         }
-        // No client of IPv4 has an address from 224.0.0.0 on: those are multicast and reserved.
+        // No IPv4 client has an address from 224.0.0.0 on: those are multicast and reserved.
         let below = [([0, 0, 0, 0], 1), ([128, 0, 0, 0], 2), ([192, 0, 0, 0], 3)];
         if below.into_iter().all(|(first, bits)| self.contain_all_of(first.into(), bits)) {
             let network = "0.0.0.0 to 223.255.255.255".to_owned();

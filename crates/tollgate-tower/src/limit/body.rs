@@ -1,4 +1,4 @@
-//! The body of a response, which settles what its request has cost when it has ended.
+//! The body of a response, which settles the cost of its request when it has ended.
 
 use super::{
     correct::{Actual, End},
@@ -10,11 +10,11 @@ use crate::body::{BodyGuard, GuardedBody};
 use http::HeaderMap;
 use std::{fmt, sync::Arc};
 
-/// The body of a response of [`RateLimit`](super::RateLimit). It settles what its request has cost
+/// The body of a response of [`RateLimit`](super::RateLimit). It settles the cost of its request
 /// when it has ended, has failed, or is dropped.
 pub type LimitBody<B> = GuardedBody<B, Box<Meter>>;
 
-/// Counts what is sent, and settles with it at the end, or when it is dropped.
+/// Counts the bytes that are sent, and settles the cost at the end, or when it is dropped.
 pub struct Meter {
     pub(super) gate: Arc<Gate>,
     /// Taken when it is settled.

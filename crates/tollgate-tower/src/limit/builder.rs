@@ -1,4 +1,4 @@
-//! How a layer is put together.
+//! The builder of a rate limit layer.
 
 use super::{
     OnStoreError, RateLimitLayer,
@@ -13,9 +13,9 @@ use super::{
 use crate::{
     answer::{Jitter, Label, Refusal},
     misuse::Misuse,
+    observe::{InstrumentSettings, instrument_setters},
     queued,
     refusal::{RefusalFormat, refusal_setters},
-    watch::{Watching, watch_setters},
 };
 use std::{
     fmt,
@@ -24,15 +24,15 @@ use std::{
 };
 use tollgate::{
     Quota, Sometimes, TopKeys,
+    observe::KeyForm,
     store::{self, DynStore, MemoryStore},
-    watch::KeyForm,
 };
 
-/// Builds a [`RateLimitLayer`]. Nothing is judged before [`build`](Self::build).
+/// Builds a [`RateLimitLayer`]. Settings are validated by [`build`](Self::build) only.
 ///
 /// # Examples
 ///
-/// A page for browsers, and JSON for everybody else:
+/// A page for browsers, and JSON for other clients:
 ///
 /// ```
 /// use http::header::{ACCEPT, CONTENT_TYPE};
@@ -56,7 +56,7 @@ use tollgate::{
 #[must_use = "a builder does nothing until `build`"]
 pub struct RateLimitBuilder {
     policies: Vec<Policy>,
-    /// The last one counts, and there may be one.
+    /// There may be one; `build` refuses several.
     backends: Vec<Backend>,
     refusals: RefusalFormat,
     jitter: Jitter,
@@ -66,18 +66,19 @@ pub struct RateLimitBuilder {
     max_waiting: Option<usize>,
     store_timeout: Duration,
     explains: bool,
-    /// How many keys of each policy are ranked, and in which form.
+    /// How many keys of each policy are ranked, and in which form they are shown.
     top_keys: Option<(usize, KeyForm)>,
-    watching: Watching,
+    instruments: InstrumentSettings,
 }
 
 impl RateLimitBuilder {
-    /// How many keys the memory of a layer's own holds, of all policies together.
+    /// How many keys the layer's own memory holds, of all policies together.
     pub const MAX_KEYS: u64 = 1_000_000;
 
-    /// How many requests of one key can run at once by a policy that [settles](super::Policy::settle)
-    /// or [charges](super::Policy::charge) by the response, in the memory of a layer's own: each has a
-    /// reservation open. A policy without a key has one for all requests.
+    /// How many requests of one key can run at once by a policy that
+    /// [settles](super::Policy::settle) or [charges](super::Policy::charge) by the response, in the
+    /// layer's own memory: each has an open reservation. A policy without a key counts all requests
+    /// under one key.
     pub const MAX_RESERVED_PER_KEY: usize = 1 << 14;
 
     pub(super) fn new() -> Self {
@@ -93,98 +94,101 @@ impl RateLimitBuilder {
             store_timeout: Duration::from_secs(2),
             explains: false,
             top_keys: None,
-            watching: Watching::default(),
+            instruments: InstrumentSettings::default(),
         }
     }
 
-    /// Adds a policy. A request passes if all that count it agree; then all are charged, or none.
+    /// Adds a policy. A request passes if all policies that count it agree; then all are charged,
+    /// or none.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policies.push(policy);
         self
     }
 
-    /// Keeps the state in this memory, instead of one of the layer's own: so that other layers share
-    /// it, or it holds more keys.
+    /// Keeps the state in this memory instead of the layer's own, so that other layers share it, or
+    /// it holds more keys.
     ///
-    /// That of a layer's own holds [`MAX_KEYS`](Self::MAX_KEYS) keys. It grows as they come, and when
-    /// it is full a new key takes the place of one that is nearest to rest.
+    /// The layer's own memory holds [`MAX_KEYS`](Self::MAX_KEYS) keys. It grows with the number of
+    /// keys. When it is full, a new key takes the place of one that is nearest to a full bucket.
     pub fn memory(mut self, store: MemoryStore) -> Self {
         self.backends.push(Backend::Memory(store));
         self
     }
 
-    /// Keeps the state in a store that other processes share.
+    /// Keeps the state in a store that several processes share.
     pub fn store(mut self, store: impl DynStore + 'static) -> Self {
         self.backends.push(Backend::Shared(Arc::new(store)));
         self
     }
 
-    /// Sets how long a store may take to answer, by default 2 s: then it counts as one that cannot be
-    /// asked. What it takes after that is given back. Stores have bounds of their own, which should
-    /// be shorter; this is for those that hang all the same. It needs a runtime with timers.
+    /// Sets how long a store may take to answer, by default 2 s; after that it counts as a store
+    /// that cannot answer, and the permits of a later answer are given back. Stores have timeouts
+    /// of their own, which should be shorter; this one is for stores that hang anyway. It needs a
+    /// runtime with timers.
     pub fn store_timeout(mut self, longest: Duration) -> Self {
         self.store_timeout = longest;
         self
     }
 
-    /// Sets what happens when the store cannot be asked, by default that requests pass.
+    /// Sets how to decide if the store cannot answer; by default requests pass.
     pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
         self.on_store_error = on_store_error;
         self
     }
 
-    /// Lets a refused request wait for at most `longest` instead of refusing it at once; what would
-    /// take longer is refused at once. By default nobody waits, and neither does anybody where there
-    /// is no tokio runtime with timers.
+    /// Lets a refused request wait for at most `longest` instead of refusing it at once. A request
+    /// that would wait longer is refused at once. By default no request waits, and none waits
+    /// without a tokio runtime with timers.
     ///
-    /// Whoever waits asks again when its turn is likely to have come, and pays only when it passes.
+    /// A waiting request tries again when it is likely to pass, and is charged only when it passes.
     /// Requests of one key may overtake each other.
     pub fn wait_up_to(mut self, longest: Duration) -> Self {
         self.max_wait = Some(longest);
         self
     }
 
-    /// Sets how many requests may wait at once, by default 1024. Who comes then is refused at once.
+    /// Sets how many requests may wait at once, by default 1024. Further requests are refused at
+    /// once.
     pub fn max_waiting(mut self, most: usize) -> Self {
         self.max_waiting = Some(most);
         self
     }
 
-    /// Makes refused clients wait a little longer than they have to, so that not all come back at
-    /// once. By default they are told the exact time.
+    /// Makes refused clients wait a little longer than they have to, so that they do not all come
+    /// back at once. By default they get the exact time.
     pub fn jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// Adds headers to every response that was counted, for whoever looks for a fault:
-    /// `x-tollgate-decision` and, for each policy that was asked, how it stands in
-    /// `x-tollgate-policies`. By default they are not there.
+    /// Adds headers for troubleshooting to every response that was counted: `x-tollgate-decision`
+    /// and, with the state of each policy that took part, `x-tollgate-policies`. By default they
+    /// are absent.
     ///
-    /// They tell of shadows, too, and nothing that a client has sent. They are meant for tests and for
-    /// what is behind your own proxy: whoever sees them knows your limits.
+    /// They also show policies in shadow mode, but nothing that a client has sent. They are meant
+    /// for tests and for services behind your own proxy: anyone who sees them knows your limits.
     pub fn debug_headers(mut self) -> Self {
         self.explains = true;
         self
     }
 
-    /// Keeps the heaviest keys of each policy that has a key, by allowed and by denied cost, for
-    /// [`RateLimitLayer::top_keys`]. By default none are kept.
+    /// Ranks the heaviest keys of each policy that has a key, by allowed and by denied cost, for
+    /// [`RateLimitLayer::top_keys`]. By default keys are not ranked.
     ///
-    /// Every key above a share of 1 / `capacity` of the cost is listed: 100 finds what is above 1 %, at
-    /// about 70 KiB per processor and policy. The cost is that of the decision; later settlements and
-    /// refunds do not change a ranking. Denials of policies in shadow mode count as denied. Keys never
-    /// become labels of metrics.
+    /// Every key above a share of 1 / `capacity` of the cost is listed: 100 finds the keys above
+    /// 1 %, at about 70 KiB per processor and policy. The cost is that of the decision; later
+    /// settlements and refunds do not change a ranking. Denials of policies in shadow mode count as
+    /// denied. Keys never become metric labels.
     pub fn top_keys(mut self, capacity: usize, form: KeyForm) -> Self {
         self.top_keys = Some((capacity, form));
         self
     }
 
-    watch_setters!();
+    instrument_setters!();
     refusal_setters!();
 
-    /// Sets how long a response may take before what was reserved for it stays spent, by default
-    /// five minutes: for policies that settle or charge by the response.
+    /// Sets how long a response may take until its reservation stays spent, by default five
+    /// minutes: for policies that settle or charge by the response.
     pub fn settle_within(mut self, life: Duration) -> Self {
         self.life = life;
         self
@@ -194,7 +198,7 @@ impl RateLimitBuilder {
     ///
     /// # Errors
     ///
-    /// [`LayerError`] names the policy, what is wrong with it, and a way out.
+    /// [`LayerError`] names the policy, its fault, and a way out.
     #[track_caller]
     pub fn build(self) -> Result<RateLimitLayer, LayerError> {
         self.check()?;
@@ -208,7 +212,7 @@ impl RateLimitBuilder {
         let is_elsewhere = !self.backends.is_empty();
         let backend = self.backends.into_iter().next().unwrap_or_else(own);
         let names = limits.iter().flat_map(|limit| &limit.ways).map(|way| way.label.name());
-        let watch = self.watching.ready(backend.clock(), names);
+        let instruments = self.instruments.ready(backend.clock(), names);
         let names = limits.iter().map(|limit| &*limit.policy.name);
         let misuse = Misuse::new(names, is_elsewhere);
         if self.max_wait.is_some() || !backend.is_memory() {
@@ -220,7 +224,8 @@ impl RateLimitBuilder {
             && limits.len() == 1
             && limits.iter().all(|limit| limit.policy.mode == Mode::Enforce);
         let failures = Sometimes::interval(Duration::from_secs(1)).clock(backend.clock().clone());
-        let is_watched = !watch.is_idle() || limits.iter().any(|limit| limit.heavy_keys.is_some());
+        let is_observed =
+            !instruments.is_idle() || limits.iter().any(|limit| limit.heavy_keys.is_some());
         let gate = Gate {
             is_light,
             backend,
@@ -236,14 +241,14 @@ impl RateLimitBuilder {
             reserves,
             explains: self.explains,
             failures,
-            watch,
-            is_watched,
+            instruments,
+            is_observed,
             misuse,
         };
         Ok(RateLimitLayer { gate: Arc::new(gate) })
     }
 
-    /// Judges what concerns the whole layer.
+    /// Checks the settings of the whole layer.
     fn check(&self) -> Result<(), LayerError> {
         let why = if self.policies.is_empty() {
             Why::NoPolicy
@@ -270,7 +275,7 @@ impl RateLimitBuilder {
     }
 }
 
-/// Checks the policies, and builds what decides about their requests.
+/// Checks the policies, and builds their limits.
 fn ready_all(
     policies: Vec<Policy>,
     top_keys: Option<(usize, KeyForm)>,
@@ -291,7 +296,7 @@ fn ready_all(
     Ok(limits)
 }
 
-/// Judges a policy, and makes what it is asked by.
+/// Checks a policy, and builds its limit.
 fn ready(policy: Policy, first: usize) -> Result<Limit, LayerError> {
     let error = |why| LayerError::new(&policy.name, why);
     policy.key.check().map_err(|key| error(Why::Key(key)))?;
@@ -325,7 +330,7 @@ fn ready(policy: Policy, first: usize) -> Result<Limit, LayerError> {
     Ok(Limit { policy, ways, first, heavy_keys: None })
 }
 
-/// Judges what contradicts itself.
+/// Checks for settings that contradict each other.
 fn check_words(policy: &Policy) -> Result<(), Why> {
     use Refusal::{AbnormalUsage, QuotaExceeded, ReducedCapacity};
     if policy.tiers.iter().any(|(name, _)| name.is_empty()) {
@@ -341,11 +346,11 @@ fn check_words(policy: &Policy) -> Result<(), Why> {
     }
 }
 
-/// Judges a quota, and the cost that all requests have.
+/// Checks a quota, and the cost that all requests have.
 fn check_cost(policy: &Policy, quota: Quota) -> Result<(), Why> {
     let capacity = quota.capacity();
     match policy.cost {
-        // Nothing is too dear for it.
+        // An unlimited quota can pay any cost.
         Cost::Fixed(1..) if quota.is_unlimited() => Ok(()),
         _ if capacity == 0 && !quota.is_unlimited() => Err(Why::Nothing),
         Cost::Fixed(0) => Err(Why::Free),

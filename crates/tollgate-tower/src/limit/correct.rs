@@ -1,4 +1,4 @@
-//! What is corrected once a request has run, or has not.
+//! The corrections after a request has run, or has not run.
 
 use super::{
     figures::corrected,
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tollgate::store::{Demand, ReservationId, Store, StoreError};
 
-/// A correction that a store somewhere else is asked for; none if it is done.
+/// The task of a correction in a shared store; `None` if it is done.
 pub(super) type Amended = Option<JoinHandle<()>>;
 
-/// What a request has cost by each of its policies.
+/// The actual cost of a request by each of its policies.
 #[derive(Debug)]
 pub(super) struct Actual {
     costs: Vec<Cost>,
@@ -24,28 +24,29 @@ pub(super) struct Actual {
 
 #[derive(Clone, Copy, Debug)]
 struct Cost {
-    /// What is charged, if it is; `None` if the end of the body tells.
+    /// The permits to charge, if it is charged; `None` if they are known at the end of the body
+    /// only.
     permits: Option<u64>,
-    /// `None` if the end of the body tells.
+    /// `None` if it is known at the end of the body only.
     is_charged: Option<bool>,
 }
 
 /// How a response has ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct End {
-    /// So many bytes of its body were sent.
+    /// The bytes of its body that were sent.
     pub(super) sent: u64,
-    /// What its trailers say, in gRPC.
+    /// The gRPC status in its trailers.
     pub(super) status: Option<StatusCode>,
 }
 
 impl Actual {
-    /// Returns that a request has cost nothing, by so many policies.
+    /// Returns that a request has cost nothing, by this many policies.
     pub(super) fn nothing(parts: usize) -> Self {
         Self { costs: vec![Cost { permits: Some(0), is_charged: Some(false) }; parts] }
     }
 
-    /// Tells whether more is known at the end of the body.
+    /// Tells whether part of the cost is known at the end of the body only.
     pub(super) fn is_by_body(&self) -> bool {
         self.costs.iter().any(|cost| cost.known().is_none())
     }
@@ -62,7 +63,7 @@ impl Cost {
 }
 
 impl Gate {
-    /// Returns what a request has cost, as far as the head of its response tells.
+    /// Returns the cost of a request, as far as the head of its response determines it.
     pub(super) fn actual(&self, pass: &Pass, head: &response::Parts) -> Actual {
         let cost = |part: &Part| {
             let Some(policy) = self.limits.get(part.limit).map(|limit| &limit.policy) else {
@@ -78,7 +79,7 @@ impl Gate {
         Actual { costs: pass.parts.iter().map(cost).collect() }
     }
 
-    /// Corrects what clients are told of a request by what it has cost, as far as that is known.
+    /// Corrects the decisions that clients see by the actual cost, as far as that is known.
     pub(super) fn correct(&self, pass: &mut Pass, actual: &Actual) {
         let is_late = self.backend.clock().now() >= pass.now.saturating_add(self.life);
         let is_reserved = pass.reservation.is_some();
@@ -91,7 +92,7 @@ impl Gate {
                 true => is_reserved,
                 false => part.reservation.is_some(),
             };
-            // What comes too late gives nothing back of its estimate, and pays what is above it.
+            // A late settlement gives back nothing of the estimate, and charges the cost above it.
             let least = if is_late && is_reserved { part.cost } else { 0 };
             let cost = cost.known().map(|cost| cost.max(least));
             if let Some(cost) = cost.filter(|cost| decision.is_allowed() && *cost != part.cost) {
@@ -101,7 +102,7 @@ impl Gate {
         }
     }
 
-    /// Corrects the costs of a request that has ended like this.
+    /// Settles the costs of a request whose response has ended like this.
     pub(super) fn settle(self: &Arc<Self>, pass: Pass, actual: &Actual, end: End) -> Amended {
         let cost = |(part, cost): (&Part, &Cost)| {
             let policy = self.limits.get(part.limit).map(|limit| &limit.policy);
@@ -118,8 +119,8 @@ impl Gate {
         self.beside(pass, costs)
     }
 
-    /// Closes what is reserved for a request that did not come to its end: its estimate stays spent,
-    /// or what was reported already, if that is more.
+    /// Closes the reservations of a request that did not end normally: its estimate stays spent, or
+    /// the cost that was reported already, if that is more.
     pub(super) fn keep(self: &Arc<Self>, pass: Pass) {
         if pass.is_reserved() {
             let reported = |part: &&Part| pass.reported().filter(|_| self.is_reported(part));
@@ -129,13 +130,14 @@ impl Gate {
         }
     }
 
-    /// Tells whether a service reports what a part costs.
+    /// Tells whether the service reports the cost of a part.
     fn is_reported(&self, part: &Part) -> bool {
         let settle = self.limits.get(part.limit).and_then(|limit| limit.policy.settle.as_ref());
         settle.is_some_and(Settle::is_reported)
     }
 
-    /// Returns where a service reports what a request costs, if a policy wants to know.
+    /// Returns the value by which the service reports the cost of a request, if a policy settles by
+    /// it.
     pub(super) fn usage(&self, pass: &Pass, extensions: &mut Extensions) -> Option<Usage> {
         let is_wanted = pass.parts.iter().any(|part| self.is_reported(part));
         is_wanted.then(|| Usage::of(extensions))
@@ -150,8 +152,8 @@ impl Gate {
         self.beside(pass, costs)
     }
 
-    /// Corrects a request beside its response: at once if it can, in a task if it takes a while.
-    /// Without a runtime for that, permits stay spent.
+    /// Corrects the cost of a request independently of its response: at once if possible, otherwise
+    /// in a task. Without a runtime for that, permits stay spent.
     fn beside(self: &Arc<Self>, pass: Pass, costs: Vec<u64>) -> Amended {
         let gate = Arc::clone(self);
         let work = async move {
@@ -164,19 +166,19 @@ impl Gate {
             return None;
         }
         let runtime = tokio::runtime::Handle::try_current().ok()?;
-        // A store that never answers is not waited for without end.
+        // Bounds the wait for a store that never answers.
         let work = timer::timeout(self.life, work).ok()?;
         Some(runtime.spawn(async move {
             let _in_time = work.await;
         }))
     }
 
-    /// Corrects what each part of a request has cost.
+    /// Corrects the cost of each part of a request.
     async fn amend(&self, pass: &Pass, costs: &[u64]) -> Result<(), StoreError> {
-        let (enforced, watched): (Vec<_>, Vec<_>) =
+        let (enforced, shadow): (Vec<_>, Vec<_>) =
             pass.parts.iter().zip(costs).partition(|(part, _)| part.is_enforced());
         self.amend_one(pass.reservation, &enforced).await?;
-        for one in watched {
+        for one in shadow {
             self.amend_one(one.0.reservation, &[one]).await?;
         }
         Ok(())
@@ -198,7 +200,8 @@ impl Gate {
             let Some((demand, decision)) = self.demand(part).zip(part.decision) else { continue };
             let has_taken = decision.is_allowed();
             if **cost > part.cost && has_taken {
-                // It took longer than its reservation lived. The estimate is spent, the rest is not.
+                // The response took longer than its reservation lived. The estimate is spent, the
+                // rest is not.
                 let rest = **cost - part.cost;
                 let demand = Demand::new(demand.policy(), demand.key(), rest);
                 let _debt = self.backend.force(&demand).await?;

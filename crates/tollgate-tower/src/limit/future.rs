@@ -1,4 +1,4 @@
-//! A request on its way through the limits.
+//! The future of a request that passes the limits, waits for them, or is refused.
 
 use super::{
     body::LimitBody,
@@ -18,16 +18,16 @@ use tokio::{task::JoinHandle, time::Timeout};
 use tower_service::Service;
 
 pin_project! {
-    /// The response to come, of [`RateLimit`](super::RateLimit).
+    /// The response future of [`RateLimit`](super::RateLimit).
     pub struct LimitFuture<S, B>
     where
         S: Service<Request<B>>,
     {
-        // The ticket looks at what the future has left behind: fields are dropped in this order.
+        // The ticket reads the state that the future leaves: fields are dropped in this order.
         #[pin]
         future: Option<S::Future>,
         ticket: Ticket,
-        // In a box: what is rare shall not make the usual future large.
+        // In a box, so that the rare cases do not make the usual future large.
         rare: Option<Box<Rare<S, S::Response, B>>>,
     }
 
@@ -45,7 +45,7 @@ pin_project! {
     }
 }
 
-/// What a request waits for that does not just run.
+/// The cases of a request that does not just run.
 #[allow(clippy::large_enum_variant, reason = "it is in a box of its own")]
 enum Rare<S, R, B> {
     Refused(Option<Response<Bytes>>),
@@ -53,17 +53,17 @@ enum Rare<S, R, B> {
     Settles(Settling, Option<R>),
 }
 
-/// A correction that is waited for.
+/// A correction to wait for.
 type Settling = Pin<Box<Timeout<JoinHandle<()>>>>;
 
-/// What waits for the answer of a store.
+/// A call that waits for the decision of a store.
 pub(super) struct Held<S, B> {
     /// The service that was polled ready.
     pub(super) service: S,
     pub(super) request: Request<B>,
 }
 
-/// What came of a wait.
+/// The result of a wait.
 enum Came<F, R> {
     Response(Response<LimitBody<R>>),
     Runs(F),
@@ -75,7 +75,6 @@ where
 {
     /// A request that runs. Inlined: a future is large, and would be moved once more.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: a copy less")]
     pub(super) const fn runs(future: S::Future, ticket: Ticket) -> Self {
         Self { future: Some(future), ticket, rare: None }
     }
@@ -125,7 +124,7 @@ impl<S, B, R> LimitFuture<S, B>
 where
     S: Service<Request<B>, Response = Response<R>>,
 {
-    /// Polls for a response whose body is what `wrap` makes of it.
+    /// Polls for a response; `wrap` makes its body.
     #[inline]
     pub(super) fn poll_with<T>(
         self: Pin<&mut Self>,
@@ -153,7 +152,7 @@ where
                 return Poll::Ready(Ok(response));
             }
             let (response, meter, amended) = this.ticket.finish(response);
-            // What a client is told is so when it is told, unless that takes too long.
+            // Clients get figures that are already settled, unless settling takes too long.
             let longest = this.ticket.gate.store_timeout;
             let Some(settling) = amended.and_then(|task| timer::timeout(longest, task).ok()) else {
                 let response = response.map(|body| wrap(LimitBody::service(body, meter)));

@@ -1,4 +1,5 @@
-//! What a layer shares with all its services: the limits, the store, and how they are asked.
+//! State that a layer shares with all its services: the limits, the store, and the decisions by
+//! them.
 
 use super::{
     OnStoreError,
@@ -7,7 +8,8 @@ use super::{
     pass::{Limit, Part, Pass, Way},
 };
 use crate::{
-    Info, answer::Jitter, key::KeyText, misuse::Misuse, refusal::RefusalFormat, watch::Watch,
+    Info, answer::Jitter, key::KeyText, misuse::Misuse, observe::Instruments,
+    refusal::RefusalFormat,
 };
 use smallvec::SmallVec;
 use std::{
@@ -18,8 +20,8 @@ use std::{
 };
 use tollgate::{
     Decision, Sometimes,
+    observe::{Event, EventKey, Verb},
     store::{Demand, Store, StoreError},
-    watch::{Event, EventKey, Verb},
 };
 
 pub(super) struct Gate {
@@ -29,24 +31,24 @@ pub(super) struct Gate {
     pub(super) jitter: Jitter,
     pub(super) life: Duration,
     pub(super) on_store_error: OnStoreError,
-    /// How long a refused request may wait; zero if it does not.
+    /// How long a refused request may wait; zero if it may not.
     pub(super) max_wait: Duration,
     pub(super) crowd: Crowd,
-    /// Questions that nobody waits for any more.
+    /// Store calls whose request is gone.
     pub(super) left_behind: AtomicUsize,
-    /// How long a store may take.
+    /// How long a store may take to answer.
     pub(super) store_timeout: Duration,
-    /// Something may be given back or corrected when the response is there.
+    /// Responses may give permits back, or correct a cost.
     pub(super) reserves: bool,
-    /// Headers for whoever looks for a fault.
+    /// Adds headers for troubleshooting.
     pub(super) explains: bool,
-    /// Most requests can go the short way.
+    /// Most requests can take the fast path.
     pub(super) is_light: bool,
-    /// Failures of the store that are logged.
+    /// Limits the log lines of store failures.
     pub(super) failures: Sometimes,
-    pub(super) watch: Watch,
-    /// Somebody listens, or a policy ranks its keys.
-    pub(super) is_watched: bool,
+    pub(super) instruments: Instruments,
+    /// Decisions are reported to an observer, a counter or a log, or a policy ranks its keys.
+    pub(super) is_observed: bool,
     pub(super) misuse: Misuse,
 }
 
@@ -58,21 +60,21 @@ pub(super) struct Decided<'a> {
     pub(super) is_enforced: bool,
 }
 
-/// As many as usual requests have policies, without an allocation.
+/// Room for the policies of a usual request, without an allocation.
 type Few<T> = SmallVec<[T; 4]>;
 
 const NO_ANSWER: &str = "the store of a rate limit failed";
 
-/// Why there is nothing to ask.
+/// The reason why no store is called for a request.
 pub(super) enum Nothing {
     /// No policy counts the request.
     Free,
-    /// A policy must count it, and cannot tell for whom.
+    /// A policy counts the request, but the request has no key.
     NoKey(usize),
 }
 
 impl Gate {
-    /// Finds out what is to be asked for a request.
+    /// Finds the policies, keys and costs of a request.
     pub(super) fn prepare(&self, info: &Info<'_>) -> Result<Pass, Nothing> {
         let mut parts = Vec::with_capacity(self.limits.len());
         for (number, limit) in self.limits.iter().enumerate() {
@@ -93,7 +95,7 @@ impl Gate {
         self.limits.get(part.limit).and_then(|limit| limit.ways.get(part.way))
     }
 
-    /// Looks at a request that has come, for what is built wrongly.
+    /// Looks at an arriving request for signs of misuse.
     #[inline]
     pub(super) fn look(&self, info: &Info<'_>) {
         self.misuse.look(self.limits.iter().map(|limit| &limit.policy.key), info);
@@ -105,14 +107,14 @@ impl Gate {
             let Some(limit) = self.limits.get(part.limit) else { continue };
             let number = limit.first + part.way;
             match &part.decision {
-                // What would have let a refused request pass was not charged for it.
+                // A policy that would have admitted a refused request was not charged for it.
                 Some(decision) if pass.is_allowed || decision.is_denied() => {
                     let (key, verb) = (part.key.as_bytes(), pass.verb);
                     let is_enforced = part.is_enforced();
                     self.report(limit, part.way, &Decided { key, verb, decision, is_enforced });
                 }
-                None if part.is_unknown && pass.is_full => self.watch.bound_reached(number),
-                None if part.is_unknown => self.watch.store_failed(number),
+                None if part.is_unknown && pass.is_full => self.instruments.bound_reached(number),
+                None if part.is_unknown => self.instruments.store_failed(number),
                 _ => {}
             }
         }
@@ -120,16 +122,16 @@ impl Gate {
 
     /// Reports the decision of a policy, and ranks its key.
     pub(super) fn report(&self, limit: &Limit, way: usize, decided: &Decided<'_>) {
-        if !self.is_watched {
+        if !self.is_observed {
             return;
         }
         let Decided { key, verb, decision, is_enforced } = *decided;
         limit.heavy_keys.iter().for_each(|heavy| heavy.record(key, decision));
-        if self.watch.is_idle() {
+        if self.instruments.is_idle() {
             return;
         }
         let text = KeyText::of(key);
-        self.watch.decided(limit.first + way, |name| {
+        self.instruments.decided(limit.first + way, |name| {
             let mut event = Event::new(name, verb, decision);
             if let Some(way) = limit.ways.get(way) {
                 event = event.with_quota(way.policy.quota());
@@ -137,7 +139,7 @@ impl Gate {
             if !limit.policy.key.is_global() {
                 event = event.with_key(EventKey::Plain(&text));
             }
-            if is_enforced { event } else { event.watched() }
+            if is_enforced { event } else { event.not_enforced() }
         });
     }
 
@@ -145,7 +147,7 @@ impl Gate {
         Some(Demand::new(&self.way(part)?.policy, part.key.as_bytes(), part.cost))
     }
 
-    /// Asks, if the answer is there at once.
+    /// Decides, if the decision is available at once.
     pub(super) fn ask_now(&self, pass: &mut Pass) -> bool {
         if !self.backend.is_memory() {
             return false;
@@ -165,14 +167,14 @@ impl Gate {
         let mut longest = None;
         for decision in pass.enforced().filter_map(|part| part.decision) {
             if decision.is_denied() {
-                // A limit that no wait helps refuses at once.
+                // If no wait helps for one limit, the request is refused at once.
                 longest = longest.max(Some(decision.retry_after(pass.now)?));
             }
         }
         longest.filter(|wait| *wait <= self.max_wait)
     }
 
-    /// Asks, wherever the store is.
+    /// Decides, wherever the store is.
     pub(super) async fn ask(&self, pass: &mut Pass) {
         pass.forget();
         let answer = self.decide(pass).await;
@@ -180,7 +182,8 @@ impl Gate {
     }
 
     pub(super) fn conclude(&self, pass: &mut Pass, answer: Result<bool, StoreError>) {
-        // What memory decided, it decided now; another store's answer was on its way for a while.
+        // Memory decides at the current time; the reply of a shared store was in transit for a
+        // while.
         let decided = pass.parts.iter().find_map(|part| part.decision);
         let decided = decided.filter(|_| self.backend.is_memory()).map(|decision| decision.at());
         pass.now = decided.unwrap_or_else(|| self.backend.clock().now());
@@ -192,8 +195,8 @@ impl Gate {
 
     /// Decides without an answer of the store.
     pub(super) fn without_answer(&self, pass: &mut Pass, error: &StoreError) {
-        // A client that fills up a bound of the store gets no free tries for it; and what the store can
-        // make no sense of would never be limited.
+        // A client that exhausts a bound of the store gets no free tries for it; and a request that
+        // the store rejects as invalid would never be limited.
         pass.is_allowed = self.on_store_error == OnStoreError::Allow && error.is_unreachable();
         pass.is_full = error.is_full();
         for part in pass.parts.iter_mut().filter(|part| part.is_enforced()) {
@@ -202,7 +205,7 @@ impl Gate {
         self.failed(error, NO_ANSWER);
     }
 
-    /// Logs a failure of the store, unless one was just logged.
+    /// Logs a failure of the store, unless one was logged just now.
     pub(super) fn failed(&self, error: &StoreError, what: &str) {
         self.failures.run(|left_out| {
             tracing::warn!(target: "tollgate", %error, left_out, "{what}");
@@ -212,12 +215,12 @@ impl Gate {
     async fn decide(&self, pass: &mut Pass) -> Result<bool, StoreError> {
         let is_allowed = self.decide_enforced(pass).await?;
         if is_allowed {
-            self.watch_only(pass).await;
+            self.evaluate_shadow(pass).await;
         }
         Ok(is_allowed)
     }
 
-    /// Asks all that is enforced, in one decision.
+    /// Decides by all enforced policies at once.
     async fn decide_enforced(&self, pass: &mut Pass) -> Result<bool, StoreError> {
         let mut demands: Few<Demand<'_>> =
             pass.enforced().filter_map(|part| self.demand(part)).collect();
@@ -240,9 +243,9 @@ impl Gate {
         Ok(decision.is_allowed())
     }
 
-    /// Asks what is not enforced: each as if it stood alone. It decides nothing, not even by a
-    /// failure.
-    async fn watch_only(&self, pass: &mut Pass) {
+    /// Evaluates each policy that is not enforced on its own. It does not affect the request, not
+    /// even by a failure.
+    async fn evaluate_shadow(&self, pass: &mut Pass) {
         for part in pass.parts.iter_mut().filter(|part| !part.is_enforced()) {
             let reserves = self.limits.get(part.limit).is_some_and(|it| it.policy.reserves());
             let Some(demand) = self.demand(part) else { continue };

@@ -6,18 +6,18 @@ use super::{
     gate::Gate,
     pass::{Limit, Way},
 };
-use crate::{Info, LayerCounts, Mode, key::KeyBytes, watch::metric};
+use crate::{Info, LayerCounts, Mode, key::KeyBytes, observe::metric};
 use http::Request;
 use std::sync::Arc;
 use tollgate::{
     Decision, TopKeys,
+    observe::{Collector, Health, Samples, WeakCollector},
     store::Demand,
-    watch::{Collector, Health, Samples, WeakCollector},
 };
 
-/// State that a clone of the layer reads while its services run.
+/// Methods by which a clone of the layer reads state while its services run.
 impl RateLimitLayer {
-    /// Returns what happened to the requests of a policy, or of a tier (`policy/tier`); `None` if there
+    /// Returns the counts of a policy's requests, or of a tier's (`policy/tier`); `None` if there
     /// is none of that name.
     ///
     /// Decisions are counted if the layer was built with
@@ -25,20 +25,20 @@ impl RateLimitLayer {
     /// refuse it.
     #[must_use]
     pub fn counts(&self, limit: &str) -> Option<LayerCounts> {
-        self.gate.watch.counts(self.gate.watch.number_of(limit)?)
+        self.gate.instruments.counts(self.gate.instruments.number_of(limit)?)
     }
 
-    /// Tells whether a policy, or a tier (`policy/tier`), denies nearly everything: then it is
+    /// Tells whether a policy, or a tier (`policy/tier`), denies nearly all requests: then it is
     /// misconfigured, or under attack. `None` if there is none of that name.
     ///
-    /// It judges as [`Limiter::health`](tollgate::Limiter::health) does: at least 100 decisions over at
-    /// least 10 s, of which 95 % were denied. A policy in shadow mode denies nothing. Call it at regular
-    /// times, for example from a health endpoint.
+    /// It uses the same rule as [`Limiter::health`](tollgate::Limiter::health): at least 100
+    /// decisions over at least 10 s, of which 95 % were denied. A policy in shadow mode denies
+    /// nothing. Call it at regular intervals, for example from a health endpoint.
     ///
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{Quota, watch::Health};
+    /// use tollgate::{Quota, observe::Health};
     /// use tollgate_tower::{Policy, RateLimitLayer};
     ///
     /// let limits = RateLimitLayer::builder()
@@ -50,7 +50,7 @@ impl RateLimitLayer {
     /// ```
     #[must_use]
     pub fn health(&self, limit: &str) -> Option<Health> {
-        self.gate.watch.health(self.gate.watch.number_of(limit)?)
+        self.gate.instruments.health(self.gate.instruments.number_of(limit)?)
     }
 
     /// Returns the heaviest keys of a policy. `None` if the layer was built without
@@ -61,7 +61,7 @@ impl RateLimitLayer {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{Quota, watch::KeyForm};
+    /// use tollgate::{Quota, observe::KeyForm};
     /// use tollgate_tower::{Key, Policy, RateLimitLayer};
     ///
     /// let limits = RateLimitLayer::builder()
@@ -90,7 +90,7 @@ impl Gate {
         if !limit.policy.key.is_global() {
             return None;
         }
-        // Whatever the request, it has the same key.
+        // Every request has the same key.
         let mut key = KeyBytes::new();
         let _ = limit.policy.key.find(&Info::of(&Request::new(())), &mut key);
         let mut demands = [Demand::new(&way.policy, key.as_bytes(), 0)];
@@ -111,10 +111,10 @@ impl Collector for RateLimitLayer {
                     if let Some(level) = self.gate.level(limit, way) {
                         samples.level(level.remaining(), level.limit());
                     }
-                    let watch = &self.gate.watch;
-                    watch.collect(limit.first + number, samples);
-                    let counts = watch.counts(limit.first + number).unwrap_or_default();
-                    if watch.is_counted() && limit.policy.mode != Mode::Enforce {
+                    let instruments = &self.gate.instruments;
+                    instruments.collect(limit.first + number, samples);
+                    let counts = instruments.counts(limit.first + number).unwrap_or_default();
+                    if instruments.is_counted() && limit.policy.mode != Mode::Enforce {
                         let LayerCounts { shadow, .. } = counts;
                         samples.count_by(&metric::SHADOW_DENIED, "later", shadow.denied_later);
                         samples.count_by(&metric::SHADOW_DENIED, "never", shadow.denied_never);

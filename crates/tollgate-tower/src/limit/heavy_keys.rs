@@ -4,7 +4,7 @@ use crate::key::KeyText;
 use std::fmt;
 use tollgate::{
     Decision, TopKeys,
-    watch::{EventKey, KeyForm},
+    observe::{EventKey, KeyForm},
 };
 
 /// The ranking of one policy, over all its tiers.
@@ -23,7 +23,7 @@ struct KeyName<'a> {
 impl fmt::Display for KeyName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.form {
-            // Its text is escaped already.
+            // Its text is already escaped.
             KeyForm::Plain => self.key.fmt(f),
             form => f.write_str(&EventKey::Plain(&self.key).text(form)),
         }

@@ -1,7 +1,7 @@
-//! The usual request by the shortest way: one policy, enforced, in memory, with a short key.
+//! The fast path: one policy, enforced, in memory, with a short key.
 //!
-//! Little is kept until its response is there, and nothing is allocated for it. Whatever is not usual
-//! (a refusal, a request that never ran) becomes a [`Pass`] and goes the way of all others.
+//! It keeps little until the response is there, and allocates nothing. Any unusual request (a
+//! refusal, a request that never ran) becomes a [`Pass`] and takes the general path.
 
 use super::{
     backend::Backend,
@@ -11,38 +11,38 @@ use super::{
 };
 use crate::{Info, answer::Told, key::ShortKey};
 use http::{Extensions, HeaderMap};
-use tollgate::{Decision, watch::Verb};
+use tollgate::{Decision, observe::Verb};
 
-/// A request that passes: all that is needed of it later.
+/// A request that passes: the state that its response needs.
 pub(super) struct Light {
     way: usize,
     key: ShortKey,
     decision: Decision,
 }
 
-/// What came of asking on the short way.
+/// The result of the fast path.
 pub(super) enum Asked {
     /// It passes.
     Yes,
-    /// It has been asked, and the rest is not usual.
+    /// It was decided, but the rest is unusual.
     Known(Pass),
-    /// What is to be asked is known.
+    /// It was not decided, but its policy, key and cost are known.
     Found(Pass),
-    /// It is for the long way.
+    /// It takes the general path.
     No,
 }
 
 impl Light {
     const VERB: Verb = Verb::TryAcquire;
 
-    /// Returns the request as others are kept.
+    /// Converts the request for the general path.
     pub(super) fn into_pass(self) -> Pass {
         let Self { way, key, decision } = self;
         let mut pass = Self::unasked(way, key, decision.cost());
         for part in &mut pass.parts {
             part.decision = Some(decision);
         }
-        // What memory decided, it decided now.
+        // Memory decides at the current time.
         pass.now = decision.at();
         pass.is_allowed = decision.is_allowed();
         pass
@@ -54,7 +54,7 @@ impl Light {
 }
 
 impl Gate {
-    /// Asks, if this is the usual case, and notes what a request that passes has taken.
+    /// Decides the usual case, and stores in `taken` what a request that passes was charged.
     pub(super) fn ask_light(&self, info: &Info<'_>, taken: &mut Taken) -> Result<Asked, Nothing> {
         let (Backend::Memory(store), [limit], true) = (&self.backend, &*self.limits, self.is_light)
         else {
@@ -91,10 +91,10 @@ impl Gate {
         })
     }
 
-    /// Tells of a request that passes.
+    /// Reports a request that passes.
     #[inline]
     pub(super) fn tell_light(&self, light: &Light, extensions: &mut Extensions) {
-        if let Some(limit) = self.limits.first().filter(|_| self.is_watched) {
+        if let Some(limit) = self.limits.first().filter(|_| self.is_observed) {
             let (key, decision) = (light.key.as_bytes(), &light.decision);
             let decided = Decided { key, verb: Light::VERB, decision, is_enforced: true };
             self.report(limit, light.way, &decided);
@@ -102,8 +102,8 @@ impl Gate {
         self.misuse.count(extensions, std::iter::once(0));
     }
 
-    /// Adds to the headers of the response what those are told whose request has passed. The service
-    /// has answered at once, or it may have taken its time.
+    /// Adds the headers of a request that has passed to its response. If the service has answered
+    /// `at_once`, the clock need not be read.
     pub(super) fn decorate_light(&self, light: &Light, at_once: bool, headers: &mut HeaderMap) {
         if !self.refusals.headers.tells_success() {
             return;

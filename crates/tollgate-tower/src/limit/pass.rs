@@ -1,4 +1,4 @@
-//! A request on its way through: what is asked for it, and what came of it.
+//! The evaluation of a request: its demands on the policies, and their decisions.
 
 use super::{gate::Nothing, heavy_keys::HeavyKeys, policy::Policy, usage::Usage};
 use crate::{
@@ -9,27 +9,27 @@ use crate::{
 use std::sync::Arc;
 use tollgate::{
     Decision, Tick,
+    observe::Verb,
     store::{self, ReservationId},
-    watch::Verb,
 };
 
-/// One policy, ready to be asked.
+/// One policy with its quotas, ready to decide.
 pub(super) struct Limit {
     pub(super) policy: Policy,
     /// Its own quota, then those of its tiers.
     pub(super) ways: Vec<Way>,
-    /// How many ways the policies before it have.
+    /// How many quotas the policies before it have.
     pub(super) first: usize,
     pub(super) heavy_keys: Option<HeavyKeys>,
 }
 
-/// One quota of a policy: as a store knows it, and as clients do.
+/// One quota of a policy: in the form for a store, and in the form for clients.
 pub(super) struct Way {
     pub(super) policy: store::Policy,
     pub(super) label: Label,
 }
 
-/// What one policy is asked for a request, and what it said.
+/// The demand of a request on one policy, and the decision about it.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) limit: usize,
@@ -38,40 +38,40 @@ pub(super) struct Part {
     pub(super) key: KeyBytes,
     pub(super) stance: Stance,
     pub(super) decision: Option<Decision>,
-    /// The store could not be asked, so nobody knows.
+    /// The store could not answer, so the decision is unknown.
     pub(super) is_unknown: bool,
-    /// Of what is not enforced: that stands alone.
+    /// Its own reservation, if the policy is not enforced.
     pub(super) reservation: Option<ReservationId>,
 }
 
-/// What becomes of a request that exceeds a policy.
+/// The treatment of a request that exceeds a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stance {
     Refused,
-    /// It passes, and those who watch are told.
-    Watched,
-    /// It passes, and the service is told.
+    /// It passes, and observers receive it.
+    Shadow,
+    /// It passes, and the service is informed.
     Tagged,
 }
 
-/// A request on its way through.
+/// A request that is evaluated.
 #[derive(Debug)]
 pub(super) struct Pass {
     pub(super) parts: Vec<Part>,
-    /// Of all that is enforced.
+    /// The reservation of all enforced policies.
     pub(super) reservation: Option<ReservationId>,
     pub(super) now: Tick,
     pub(super) is_allowed: bool,
     /// It is refused because a bound of the store is reached.
     pub(super) is_full: bool,
-    /// How it was asked.
+    /// The verb that decided it.
     pub(super) verb: Verb,
-    /// Where the service reports what it costs, if somebody wants to know.
+    /// The value by which the service reports the cost, if a policy settles by it.
     pub(super) usage: Option<Usage>,
 }
 
 impl Part {
-    /// Returns what policy number `limit` is asked, before that is known.
+    /// Returns an empty demand on policy number `limit`.
     pub(super) const fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -100,7 +100,7 @@ impl Pass {
         Self { parts, reservation, now, is_allowed: true, is_full: false, verb, usage }
     }
 
-    /// Forgets what was answered before: it may be asked again, and get no answer.
+    /// Removes earlier decisions: the next try may get no answer.
     pub(super) fn forget(&mut self) {
         (self.reservation, self.is_full) = (None, false);
         for part in &mut self.parts {
@@ -108,23 +108,23 @@ impl Pass {
         }
     }
 
-    /// Tells whether something is to be settled.
+    /// Tells whether there is a reservation to settle.
     pub(super) fn is_reserved(&self) -> bool {
         self.reservation.is_some() || self.parts.iter().any(|part| part.reservation.is_some())
     }
 
-    /// Returns what the service has reported so far.
+    /// Returns the cost that the service has reported so far.
     pub(super) fn reported(&self) -> Option<u64> {
         self.usage.as_ref().and_then(Usage::reported)
     }
 
-    /// Tells whether the store could not be asked by a policy.
+    /// Tells whether the store could not answer for a policy.
     pub(super) fn is_unknown(&self) -> bool {
         self.parts.iter().any(|part| part.is_unknown)
     }
 
-    /// Returns what is known of a request when no answer has come: nothing. Its keys are not there
-    /// any more.
+    /// Returns the state of a request that gets no answer: without decisions, and without keys,
+    /// which are gone.
     pub(super) fn without_answer(&self) -> Self {
         let parts = self.parts.iter().map(|part| Part {
             key: KeyBytes::new(),
@@ -140,28 +140,28 @@ impl Pass {
         self.parts.iter().filter(|part| part.is_enforced())
     }
 
-    /// Returns what the request exceeds although it passes.
+    /// Returns the policies that the request exceeds although it passes.
     pub(super) fn over(&self) -> impl Iterator<Item = &Part> + Clone {
         self.parts.iter().filter(|part| !part.is_enforced() && part.is_denied())
     }
 }
 
 impl Limit {
-    /// Returns what a request costs; `None` if this policy does not count it.
+    /// Returns the cost of a request; `None` if this policy does not count it.
     pub(super) fn cost(&self, info: &Info<'_>) -> Option<u64> {
         let policy = &self.policy;
         if policy.applies.as_ref().is_some_and(|applies| !applies(info)) {
             return None;
         }
         match policy.cost_of(info) {
-            // The response says what it costs, whatever the estimate is.
+            // The response determines the cost, whatever the estimate is.
             0 if policy.settle.is_some() => Some(1),
             0 => None,
             cost => Some(cost),
         }
     }
 
-    /// Returns which quota a request is held to.
+    /// Returns which quota applies to a request.
     pub(super) fn way(&self, info: &Info<'_>) -> usize {
         let tier = self.policy.tier.as_ref().and_then(|tier| tier(info));
         let way = tier.map_or(0, |tier| tier.saturating_add(1));
@@ -169,8 +169,8 @@ impl Limit {
         if way < self.ways.len() { way } else { 0 }
     }
 
-    /// Finds out what this policy is to be asked for a request; tells whether it counts it. It is
-    /// written in place: a key is too large to be moved about for nothing.
+    /// Fills in the demand of a request on this policy; returns whether the policy counts the
+    /// request. It writes in place: a key is large, so moving it would cost time.
     pub(super) fn prepare(&self, info: &Info<'_>, part: &mut Part) -> Result<bool, Nothing> {
         let policy = &self.policy;
         let Some(cost) = self.cost(info) else { return Ok(false) };
@@ -185,10 +185,10 @@ impl Limit {
         part.way = self.way(info);
         part.stance = match policy.mode {
             Mode::Enforce => Stance::Refused,
-            Mode::Shadow => Stance::Watched,
+            Mode::Shadow => Stance::Shadow,
             Mode::Tag => Stance::Tagged,
             Mode::Percent(percent) if rollout_place(part.key.texts()) < percent => Stance::Refused,
-            Mode::Percent(_) => Stance::Watched,
+            Mode::Percent(_) => Stance::Shadow,
         };
         Ok(true)
     }
@@ -196,8 +196,8 @@ impl Limit {
 
 /// The policies that a request exceeds although it passes.
 ///
-/// With [`Mode::Tag`] it is in the extensions of the request, for the service to read: it may answer
-/// from a cache, leave out what is costly, or put the work behind that of others. With
+/// With [`Mode::Tag`] it is in the extensions of the request, for the service to read: the service
+/// can answer from a cache, leave out costly parts, or run the work after that of others. With
 /// [`Mode::Tag`] and [`Mode::Shadow`] it is in the extensions of the response, for layers further
 /// out.
 ///
@@ -218,13 +218,14 @@ pub struct OverLimit {
 }
 
 impl OverLimit {
-    /// Returns a mark with these policies, and with those of another layer; none without any.
+    /// Returns a mark with these policies and those of another layer; `None` if there are no
+    /// policies.
     pub(super) fn of(labels: impl Iterator<Item = Label>, other: Option<&Self>) -> Option<Self> {
         let mut labels = labels.peekable();
         labels.peek()?;
         let mut all = other.map(|other| other.labels.to_vec()).unwrap_or_default();
         for label in labels {
-            // However often a request comes by, a name is there once.
+            // A name appears once, even if a request passes the layer several times.
             if all.iter().all(|known| known.name() != label.name()) {
                 all.push(label);
             }
@@ -232,7 +233,8 @@ impl OverLimit {
         Some(Self { labels: all.into() })
     }
 
-    /// Returns the names of the policies, of all layers that were passed; of a tier, `policy/tier`.
+    /// Returns the names of the policies, of all layers that the request has passed; for a tier,
+    /// `policy/tier`.
     pub fn policies(&self) -> impl Iterator<Item = &str> {
         self.labels.iter().map(Label::name)
     }

@@ -1,4 +1,4 @@
-//! One limit of a layer: what is counted, for whom, and what it costs.
+//! One limit of a layer: its quota, its key and the cost of a request.
 
 use super::settle::{Charge, Settle};
 use crate::{
@@ -10,7 +10,7 @@ use http::{Version, header};
 use std::{fmt, sync::Arc};
 use tollgate::{Algorithm, Quota};
 
-/// Looks at a request and tells something about it.
+/// A closure that reads a request.
 pub(super) type Look<T> = Arc<dyn Fn(&Info<'_>) -> T + Send + Sync>;
 
 /// A named limit of a [`RateLimitLayer`](super::RateLimitLayer): a quota, a key and a cost.
@@ -43,17 +43,17 @@ pub struct Policy {
     pub(super) mode: Mode,
     pub(super) settle: Option<Settle>,
     pub(super) charge: Charge,
-    /// What the user has said.
+    /// The user's setting.
     pub(super) unit: Option<Unit>,
     pub(super) refusal: Refusal,
 }
 
-/// What a request costs.
+/// The cost of a request.
 #[derive(Clone)]
 pub(super) enum Cost {
     Fixed(u64),
     By(Look<u64>),
-    /// The length of its body, as its headers tell; so much if they do not.
+    /// The length of its body by its headers; `unknown` if they do not have it.
     ContentLength {
         unknown: u64,
     },
@@ -129,23 +129,23 @@ impl Policy {
         self
     }
 
-    /// Sets what each request costs, by default 1. A policy has one cost: this,
+    /// Sets the cost of each request, by default 1. A policy has one cost: set this,
     /// [`cost_by`](Self::cost_by) or [`cost_by_length`](Self::cost_by_length), once.
     pub fn cost(self, cost: u64) -> Self {
         self.costs(Cost::Fixed(cost))
     }
 
-    /// Works out what a request costs. Zero is not counted.
+    /// Computes the cost of a request. A request of cost zero is not counted.
     pub fn cost_by(self, cost: impl Fn(&Info<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.costs(Cost::By(Arc::new(cost)))
     }
 
-    /// Lets a request cost the bytes of its body, by its `Content-Length`; or `unknown` if it has a
-    /// body and does not say how long.
+    /// Charges a request for the bytes of its body, by its `Content-Length`; or `unknown` if it has
+    /// a body without a `Content-Length`.
     ///
-    /// Without a length there is no body in HTTP/1, unless it is `chunked`. HTTP/2 and later
-    /// do not say it in their headers: there a `GET`, `HEAD`, `OPTIONS` or `TRACE` is taken to have
-    /// none, and everything else to have one of unknown length.
+    /// In HTTP/1, a request without a length has no body, unless it is `chunked`. In HTTP/2 and
+    /// later the headers do not show whether there is a body: a `GET`, `HEAD`, `OPTIONS` or `TRACE`
+    /// counts as having none, and every other request as having one of unknown length.
     pub fn cost_by_length(self, unknown: u64) -> Self {
         self.costs(Cost::ContentLength { unknown })
     }
@@ -156,9 +156,9 @@ impl Policy {
         self
     }
 
-    /// Says what one permit stands for: bytes, tokens. Clients are told. By default it is a byte
-    /// ([`Unit::ContentBytes`]) where the cost is the length of a body ([`cost_by_length`],
-    /// [`Settle::body_bytes`]), and else a request.
+    /// Sets the unit that one permit stands for: bytes, tokens. Clients see it. By default it is a
+    /// byte ([`Unit::ContentBytes`]) if the cost is the length of a body ([`cost_by_length`],
+    /// [`Settle::body_bytes`]), otherwise a request.
     ///
     /// [`cost_by_length`]: Self::cost_by_length
     pub fn unit(mut self, unit: Unit) -> Self {
@@ -167,16 +167,18 @@ impl Policy {
     }
 
     /// Sets why clients are refused when the quota is used up, by default
-    /// [`Refusal::QuotaExceeded`] (429): it is the client's own share. A limit over all is better
-    /// told as [`Refusal::ReducedCapacity`] (503): who comes last is not at fault.
+    /// [`Refusal::QuotaExceeded`] (429): it is the client's own share. For a limit that all clients
+    /// share, [`Refusal::ReducedCapacity`] (503) is better: the client that comes last is not at
+    /// fault.
     ///
-    /// If several policies refuse, that with the longest wait says why.
+    /// If several policies refuse, the one with the longest wait gives the reason.
     pub fn refusal(mut self, refusal: Refusal) -> Self {
         self.refusal = refusal;
         self
     }
 
-    /// Counts only the requests for which this is true: a skip list, one method, one route.
+    /// Counts only the requests for which this is true, for example to skip some, or for one method
+    /// or route.
     pub fn only(mut self, applies: impl Fn(&Info<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.applies = Some(Arc::new(applies));
         self
@@ -206,19 +208,19 @@ impl Policy {
 
     /// Corrects the cost when the response is there: see [`Settle`].
     ///
-    /// What was charged before is an estimate then, which is reserved.
+    /// The first charge is then an estimate, which is reserved.
     pub fn settle(mut self, settle: Settle) -> Self {
         self.settle = Some(settle);
         self
     }
 
-    /// Says which responses are charged at all: see [`Charge`].
+    /// Decides which responses are charged at all: see [`Charge`].
     pub fn charge(mut self, charge: Charge) -> Self {
         self.charge = charge;
         self
     }
 
-    /// Tells whether something is to be given back or settled by the response.
+    /// Tells whether the response may give permits back, or settle a cost.
     pub(super) fn reserves(&self) -> bool {
         self.settle.is_some() || !self.charge.is_always()
     }
@@ -231,7 +233,7 @@ impl Policy {
         }
     }
 
-    /// Returns what one permit stands for.
+    /// Returns the unit that one permit stands for.
     pub(super) fn unit_told(&self) -> Unit {
         let is_by_body = self.settle.as_ref().is_some_and(Settle::is_by_body);
         match &self.unit {
@@ -244,10 +246,10 @@ impl Policy {
     }
 }
 
-/// Returns the length of a request's body, as far as its head tells.
+/// Returns the length of a request's body, as far as its head determines it.
 fn length_of(info: &Info<'_>) -> Option<u64> {
     let headers = info.headers();
-    // It goes before a length (RFC 9112, section 6.3).
+    // It takes precedence over a length (RFC 9112, section 6.3).
     if headers.contains_key(header::TRANSFER_ENCODING) {
         return None;
     }
@@ -255,7 +257,8 @@ fn length_of(info: &Info<'_>) -> Option<u64> {
         Some(length) => length.to_str().ok()?.parse().ok(),
         // By the same section, there is no body.
         None if info.version() <= Version::HTTP_11 => Some(0),
-        // The end of the body comes in its own frame, or with the head, where nobody here sees it.
+        // A separate frame, or a flag with the head, marks the end of the body, and neither is
+        // visible here.
         None => info.method().is_safe().then_some(0),
     }
 }

@@ -1,8 +1,9 @@
 //! The layer that leaves the type of the body as it is.
 //!
-//! A response whose body is of another type than axum's own is put into a box by axum, with a body
-//! that was in one already. Nearly always there is nothing to see to at the end of a body, so it can
-//! be handed on as it came; only where there is, or where the body is ours, does it need the box.
+//! If the body of a response has another type than axum's own, axum allocates a box for it,
+//! although the body was boxed already. Nearly always there is nothing to settle at the end of a
+//! body, so it can be passed on as it came. Only a body with a settlement, or a body of our own,
+//! needs the box.
 
 use super::{LimitBody, LimitFuture, RateLimit, RateLimitLayer};
 use http::{Request, Response};
@@ -36,7 +37,7 @@ impl<S> Layer<S> for SameBodyLayer {
     }
 }
 
-/// A service behind limits, whose body stays of its type; made by [`SameBodyLayer`].
+/// A service behind limits, whose responses keep their body type; made by [`SameBodyLayer`].
 #[derive(Clone, Debug)]
 pub struct SameBody<S> {
     inner: RateLimit<S>,
@@ -62,7 +63,7 @@ where
 }
 
 pin_project! {
-    /// The response to come, of [`SameBody`].
+    /// The response future of [`SameBody`].
     pub struct SameBodyFuture<S, B>
     where
         S: Service<Request<B>>,

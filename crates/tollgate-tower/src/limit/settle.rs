@@ -1,20 +1,20 @@
-//! What a request has really cost: known when its response is there.
+//! The actual cost of a request, which is known when its response is there.
 
 use super::status;
 use http::{HeaderName, StatusCode, response::Parts};
 use std::{fmt, sync::Arc};
 
-/// Looks at the head of a response and tells something about it.
+/// A closure that reads the head of a response.
 type Look<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
 /// Which responses are charged.
 ///
-/// What is not charged is reserved when the request comes and given back when the response is there.
-/// To look first and charge later would let many through at once.
+/// The cost is reserved when the request arrives, and given back if its response is not charged. A
+/// limit that looked first and charged later would admit many requests at once.
 ///
 /// # Examples
 ///
-/// Five failed logins in a minute, and as many good ones as one likes:
+/// Five failed logins in a minute, and any number of successful ones:
 ///
 /// ```
 /// use tollgate::Quota;
@@ -44,21 +44,22 @@ impl Charge {
         Self(Which::All)
     }
 
-    /// Charges failures, whoever is to blame: 4xx and 5xx, and in gRPC all but OK.
+    /// Charges failures, whether the client or the server is at fault: 4xx and 5xx, and in gRPC all
+    /// but OK.
     #[must_use]
     pub fn on_failure() -> Self {
         Self::status(|status| status.is_client_error() || status.is_server_error())
     }
 
-    /// Charges all but failures of the server: 5xx are given back, and in gRPC what stands for them
+    /// Charges all but failures of the server: 5xx are given back, and in gRPC their counterparts
     /// (UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS).
     #[must_use]
     pub fn unless_server_error() -> Self {
         Self::status(|status| !status.is_server_error())
     }
 
-    /// Charges responses with one of these statuses. That of a call of gRPC is taken as the one of
-    /// HTTP that stands for it, as `google.rpc.Code` lists them: UNAUTHENTICATED is 401.
+    /// Charges responses with one of these statuses. A gRPC status counts as the HTTP status that
+    /// `google.rpc.Code` lists for it: UNAUTHENTICATED is 401.
     #[must_use]
     pub fn on_status(statuses: impl Into<Vec<StatusCode>>) -> Self {
         let statuses = statuses.into();
@@ -69,7 +70,7 @@ impl Charge {
     }
 
     /// Charges the responses for whose head this is true. In gRPC, the status of a call that has
-    /// answered something is in the trailers, and not in the head.
+    /// sent messages is in the trailers, and not in the head.
     #[must_use]
     pub fn by(is_charged: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         Self(Which::Head(Arc::new(is_charged)))
@@ -88,7 +89,7 @@ impl Charge {
         matches!(self.0, Which::Nothing)
     }
 
-    /// Tells whether a response is charged; `None` if its trailers say so.
+    /// Tells whether a response is charged; `None` if its trailers decide.
     pub(super) fn is_charged(&self, head: &Parts) -> Option<bool> {
         match &self.0 {
             Which::All => Some(true),
@@ -98,7 +99,8 @@ impl Charge {
         }
     }
 
-    /// Tells whether a response is charged that has ended like this. If nobody knows how, it is.
+    /// Tells whether a response that has ended like this is charged. If its status is unknown, it
+    /// is.
     pub(super) fn is_charged_at_the_end(&self, status: Option<StatusCode>) -> bool {
         match (&self.0, status) {
             (Which::Status(is_charged), Some(status)) => is_charged(status),
@@ -120,14 +122,14 @@ impl fmt::Debug for Charge {
     }
 }
 
-/// Where the real cost of a request is found in its response.
+/// The source of the actual cost of a request in its response.
 ///
-/// What the policy charges before is an estimate then, which is reserved and corrected: down, or up
-/// into debt.
+/// The cost that the policy charges before is then an estimate, which is reserved and corrected:
+/// down, or up into debt.
 ///
 /// # Examples
 ///
-/// A budget of tokens for a language model, which says afterwards what it has used:
+/// A budget of tokens for a language model, which reports afterwards how many it has used:
 ///
 /// ```
 /// use tollgate::Quota;
@@ -151,27 +153,28 @@ enum How {
 }
 
 impl Settle {
-    /// Reads the cost in a header, as a whole number. Where it is not, the estimate stays.
+    /// Reads the cost in a header, as a whole number. Without such a header, the estimate stays.
     #[must_use]
     pub const fn header(name: HeaderName) -> Self {
         Self(How::Header(name))
     }
 
-    /// Counts the bytes of the body as they are sent. A client that leaves pays for what it got.
+    /// Counts the bytes of the body as they are sent. A client that leaves pays for the bytes that
+    /// were sent.
     #[must_use]
     pub const fn body_bytes() -> Self {
         Self(How::BodyBytes)
     }
 
-    /// Takes what the service reports by [`Usage`](super::Usage), until the body of the response has
-    /// ended or is dropped. If it reports nothing, the estimate stays; so it does, as the least, if
-    /// the request is dropped before there is a response.
+    /// Uses the cost that the service reports by [`Usage`](super::Usage), until the body of the
+    /// response has ended or is dropped. If it reports nothing, the estimate stays. If the request
+    /// is dropped before there is a response, the cost is at least the estimate.
     #[must_use]
     pub const fn reported() -> Self {
         Self(How::Reported)
     }
 
-    /// Works the cost out from the head of the response; `None` leaves the estimate.
+    /// Computes the cost from the head of the response; `None` leaves the estimate.
     #[must_use]
     pub fn by(actual: impl Fn(&Parts) -> Option<u64> + Send + Sync + 'static) -> Self {
         Self(How::By(Arc::new(actual)))
@@ -187,12 +190,12 @@ impl Settle {
         matches!(self.0, How::Reported)
     }
 
-    /// Tells whether the cost is known when the body has ended, and not before.
+    /// Tells whether the cost is known only when the body has ended.
     pub(super) const fn is_at_the_end(&self) -> bool {
         self.is_by_body() || self.is_reported()
     }
 
-    /// Returns the cost if the head tells it.
+    /// Returns the cost if the head determines it.
     pub(super) fn head(&self, head: &Parts) -> Option<u64> {
         match &self.0 {
             How::Header(name) => head.headers.get(name)?.to_str().ok()?.trim().parse().ok(),

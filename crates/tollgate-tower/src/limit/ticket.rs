@@ -1,4 +1,4 @@
-//! What a request has taken, from when it is charged until its response is there.
+//! The charge of a request, from the decision until its response is there.
 
 use super::{
     body::Meter,
@@ -16,26 +16,26 @@ use bytes::Bytes;
 use http::{Request, Response};
 use std::sync::Arc;
 
-/// What a request that passes has taken; given back if it never runs.
+/// The charge of a request that passes; given back if the request never runs.
 pub(super) struct Ticket {
     pub(super) gate: Arc<Gate>,
     pub(super) taken: Taken,
-    /// What those further in know of it.
+    /// The mark by which layers further in report that the request left a queue.
     mark: Option<Mark>,
     pub(super) has_run: bool,
 }
 
-/// What was taken.
+/// The form of a charge.
 pub(super) enum Taken {
     Nothing,
     Light(Light),
     Pass(Pass),
 }
 
-/// What is done instead of running a request.
+/// The alternatives to running a request.
 pub(super) enum Instead {
     Refused(Response<Bytes>),
-    /// The answer is not there yet, or it waits.
+    /// The decision is not there yet, or the request waits.
     Waits(Turn),
 }
 
@@ -54,12 +54,12 @@ impl Taken {
 }
 
 impl Ticket {
-    /// Returns a ticket for which nothing was taken yet.
+    /// Returns a ticket without a charge.
     pub(super) const fn new(gate: Arc<Gate>) -> Self {
         Self { gate, taken: Taken::Nothing, mark: None, has_run: false }
     }
 
-    /// Asks for a request; returns what is to be done instead of running it.
+    /// Decides about a request; returns the alternative to running it, if any.
     #[inline]
     pub(super) fn ask<B>(&mut self, request: &mut Request<B>) -> Option<Instead> {
         let info = Info::of(request);
@@ -71,7 +71,7 @@ impl Ticket {
         }
     }
 
-    /// Asks whatever the short way did not.
+    /// Decides on the general path.
     fn ask_long<B>(&mut self, asked: Asked, request: &mut Request<B>) -> Option<Instead> {
         let (gate, info) = (&self.gate, Info::of(request));
         let (mut pass, is_asked) = match asked {
@@ -92,7 +92,7 @@ impl Ticket {
         self.answer(request).map(Instead::Refused)
     }
 
-    /// A request that no policy can be asked for.
+    /// A request that no policy decides about.
     fn without(&self, nothing: &Nothing, info: &Info<'_>) -> Option<Instead> {
         match nothing {
             Nothing::Free => None,
@@ -100,8 +100,8 @@ impl Ticket {
         }
     }
 
-    /// Returns the response to a request that is refused. It is charged already, if it passes: it is
-    /// given back even if those who watch panic here, or the service does.
+    /// Returns the response to a request that is refused. A request that passes is charged already,
+    /// and the charge is given back even if observers panic here, or the service does.
     pub(super) fn answer<B>(&mut self, request: &mut Request<B>) -> Option<Response<Bytes>> {
         match &mut self.taken {
             Taken::Nothing => return None,
@@ -117,7 +117,7 @@ impl Ticket {
         None
     }
 
-    /// Adds to the response of a usual request what the client is told; tells whether it is one.
+    /// Adds the headers to the response of a fast-path request; tells whether it was one.
     #[inline]
     pub(super) fn finish_light<B>(&mut self, at_once: bool, response: &mut Response<B>) -> bool {
         match &self.taken {
@@ -131,14 +131,13 @@ impl Ticket {
         true
     }
 
-    /// Adds to a response what the client is told, and settles what it has cost, or will when its
-    /// body has ended.
+    /// Adds the headers to a response, and settles its cost, now or when its body has ended.
     pub(super) fn finish<B>(
         &mut self,
         mut response: Response<B>,
     ) -> (Response<B>, Option<Box<Meter>>, Amended) {
         let Some(pass) = self.taken.take().into_pass() else { return (response, None, None) };
-        // It stays there: a closure of the user may panic here.
+        // It stays in `self`: a closure of the user may panic here.
         self.taken = Taken::Pass(pass);
         let Taken::Pass(pass) = &mut self.taken else { return (response, None, None) };
         let gate = &self.gate;
@@ -157,7 +156,7 @@ impl Ticket {
         let taken: Vec<_> = pass.parts.iter().map(|part| part.decision).collect();
         gate.correct(pass, &actual);
         gate.decorate(pass, &mut response);
-        // What was told is not what was taken.
+        // The decisions for clients differ from those that were charged.
         for (part, decision) in pass.parts.iter_mut().zip(taken) {
             part.decision = decision;
         }

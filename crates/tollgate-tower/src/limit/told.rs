@@ -1,4 +1,4 @@
-//! What clients are told of a decision.
+//! The part of a decision that clients see.
 
 use super::{
     gate::Gate,
@@ -18,13 +18,13 @@ const DECISION: HeaderName = HeaderName::from_static("x-tollgate-decision");
 const POLICIES: HeaderName = HeaderName::from_static("x-tollgate-policies");
 
 impl Gate {
-    /// Runs `with` on what was decided.
+    /// Runs `with` on the verdict.
     fn told<R>(&self, pass: &Pass, now: Tick, with: impl FnOnce(&Verdict<'_>) -> R) -> R {
         let of = |part: &Part| {
             let told = Told::new(&self.way(part)?.label, part.decision?);
             Some(if part.is_enforced() { told } else { told.shadow() })
         };
-        // One is usual, and need not be moved into a list.
+        // One policy is usual, and need not be moved into a list.
         let (one, several): (Option<Told<'_>>, SmallVec<[Told<'_>; 4]>);
         let told = if let [part] = &*pass.parts {
             one = of(part);
@@ -36,7 +36,8 @@ impl Gate {
         with(&Verdict::new(self.backend.clock(), now, told))
     }
 
-    /// Returns the response to a request that is refused; if it passes, it is told what it exceeds.
+    /// Returns the response to a request that is refused. A request that passes gets marks for the
+    /// policies that it exceeds.
     pub(super) fn answer<B>(
         &self,
         pass: &Pass,
@@ -55,7 +56,7 @@ impl Gate {
     fn refusal(&self, pass: &Pass, info: &Info<'_>) -> Response<Bytes> {
         self.told(pass, pass.now, |verdict| {
             let verdict = match verdict.is_allowed() {
-                // If no limit refuses, the store could not be asked.
+                // If no limit refuses, the store could not answer.
                 true => verdict.refused(Refusal::ReducedCapacity),
                 false => verdict.jittered(self.jitter, || RandomState::new().hash_one(0)),
             };
@@ -68,9 +69,9 @@ impl Gate {
         })
     }
 
-    /// Returns the response to a request that must be counted, and nobody knows for whom.
+    /// Returns the response to a request that a policy counts, but that has no key.
     pub(super) fn no_key(&self, limit: usize, info: &Info<'_>) -> Response<Bytes> {
-        self.watch.no_key(self.limits.get(limit).map_or(usize::MAX, |limit| limit.first));
+        self.instruments.no_key(self.limits.get(limit).map_or(usize::MAX, |limit| limit.first));
         let clock = self.backend.clock();
         let verdict = Verdict::new(clock, clock.now(), &[]).refused(Refusal::Unidentified);
         self.refuse(&verdict, info, |headers| {
@@ -96,10 +97,10 @@ impl Gate {
         response
     }
 
-    /// Adds to the response what those are told whose request has passed.
+    /// Adds the headers for a request that has passed to its response.
     pub(super) fn decorate<B>(&self, pass: &Pass, response: &mut Response<B>) {
         if self.refusals.headers.tells_success() {
-            // The service may have taken its time.
+            // The service may have taken a while.
             let now = self.backend.clock().now().max(pass.now);
             self.told(pass, now, |verdict| {
                 self.refusals.headers.write(verdict, response.headers_mut())
@@ -114,7 +115,8 @@ impl Gate {
         self.explain(what, Some(pass), response.headers_mut());
     }
 
-    /// Adds what a request exceeds to what other layers have told; tells whether there is something.
+    /// Adds the exceeded policies to those that other layers have marked; tells whether there are
+    /// any.
     fn mark<'p>(
         &self,
         parts: impl Iterator<Item = &'p Part> + Clone,
@@ -132,7 +134,7 @@ impl Gate {
         is_over
     }
 
-    /// Adds the headers for whoever looks for a fault, if they are asked for.
+    /// Adds the headers for troubleshooting, if they are enabled.
     fn explain(&self, what: &'static str, pass: Option<&Pass>, headers: &mut HeaderMap) {
         if !self.explains {
             return;
@@ -156,7 +158,7 @@ impl Gate {
         }
     }
 
-    /// Appends how one policy stands: `"name";mode=shadow;cost=1;limit=5;remaining=0;wait=12000`.
+    /// Appends the state of one policy: `"name";mode=shadow;cost=1;limit=5;remaining=0;wait=12000`.
     fn push_part(&self, out: &mut Vec<u8>, part: &Part, way: &Way) {
         out.extend_from_slice(way.label.quoted());
         let mode = self.limits.get(part.limit).map_or("enforce", |limit| limit.policy.mode.name());

@@ -1,4 +1,4 @@
-//! A request whose answer is not there yet.
+//! A request without a final decision yet.
 
 use super::{crowd::Place, gate::Gate, pass::Pass};
 use crate::timer::{self, NoTimers};
@@ -10,17 +10,18 @@ use std::{
     time::Duration,
 };
 use tokio::time::Timeout;
-use tollgate::{Tick, store::StoreError, watch::Verb};
+use tollgate::{Tick, observe::Verb, store::StoreError};
 
-/// The store is asked, or the request waits until it may ask again.
+/// A request that waits for the store's decision, or until it may try again.
 ///
-/// Whoever leaves while the store is asked may have been charged by then, and never runs: the answer
-/// is heard to its end, and what it took is given back. So it is if the store takes too long.
+/// A request that is dropped during the store call may have been charged by then, and never runs.
+/// So the call runs to its end, and the charge is given back. The same happens if the store takes
+/// too long.
 pub(super) struct Turn {
     gate: Arc<Gate>,
-    /// Nobody waits for longer.
+    /// No request waits longer than this.
     until: Tick,
-    /// Among those who wait.
+    /// Its place in the wait queue.
     place: Option<Place>,
     step: Step,
 }
@@ -31,34 +32,34 @@ enum Step {
         sleep: Sleep,
         pass: Pass,
     },
-    /// There are no timers to wait by.
+    /// There are no timers for the wait.
     Stays {
         pass: Pass,
     },
     Over,
 }
 
-/// A question on its way.
+/// A store call under way.
 struct Question {
     asking: Pin<Box<dyn Future<Output = Pass> + Send>>,
     was_polled: bool,
-    /// None without timers: then nobody knows that it takes too long.
+    /// None without timers: then the call has no time limit.
     timeout: Option<Sleep>,
-    /// What is known without an answer.
+    /// The state of the request if there is no answer.
     unknown: Pass,
 }
 
 type Sleep = Pin<Box<Timeout<Pending<()>>>>;
 
 impl Turn {
-    /// Asks the store.
+    /// Starts a store call.
     pub(super) fn asks(gate: &Arc<Gate>, pass: Pass) -> Self {
         let until = gate.backend.clock().now().saturating_add(gate.max_wait);
         let step = Step::Asks(Question::new(gate, pass));
         Self { gate: Arc::clone(gate), until, place: None, step }
     }
 
-    /// Waits before it asks again.
+    /// Waits before the next try.
     pub(super) fn sleeps(gate: &Arc<Gate>, pass: Pass, (place, wait): (Place, Duration)) -> Self {
         let until = pass.now.saturating_add(gate.max_wait);
         Self { gate: Arc::clone(gate), until, place: Some(place), step: Step::sleep(pass, wait) }
@@ -68,7 +69,7 @@ impl Turn {
         std::mem::replace(&mut self.step, Step::Over)
     }
 
-    /// Is ready when the request passes, or may not wait any longer.
+    /// Becomes ready when the request passes, or may not wait any longer.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Pass> {
         loop {
             match &mut self.step {
@@ -101,7 +102,7 @@ impl Turn {
         }
     }
 
-    /// Returns how long a refused request waits before it asks again, if it may.
+    /// Returns how long a refused request waits before it tries again, if it may.
     fn wait(&mut self, pass: &Pass) -> Option<Duration> {
         let wait = match &self.place {
             Some(_) => self.gate.wait(pass)?,
@@ -114,7 +115,7 @@ impl Turn {
         (pass.now.saturating_add(wait) <= self.until).then_some(wait)
     }
 
-    /// Ends a question that takes too long.
+    /// Gives up a store call that takes too long.
     fn give_up(&mut self) -> Pass {
         let Step::Asks(question) = self.take() else { return Pass::new(Vec::new(), Verb::Acquire) };
         let mut pass = question.go_on(&self.gate);
@@ -140,7 +141,7 @@ impl Question {
         Self { asking, was_polled: false, timeout, unknown }
     }
 
-    /// Is ready when there is an answer, or too much time has passed.
+    /// Becomes ready when there is an answer, or the time is over.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Pass>> {
         self.was_polled = true;
         if let Poll::Ready(pass) = self.asking.as_mut().poll(context) {
@@ -152,14 +153,14 @@ impl Question {
         }
     }
 
-    /// Hears the answer to its end, beside everything else, and gives back what was taken. Returns
-    /// what is known without it.
+    /// Runs the call to its end in a task of its own, and gives back its charge. Returns the state
+    /// of the request without an answer.
     fn go_on(self, gate: &Arc<Gate>) -> Pass {
         let Self { asking, was_polled, unknown, .. } = self;
         if was_polled
             && let Some(behind) = Behind::new(gate)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
-            // A store that never answers is not waited for without end.
+            // Bounds the wait for a store that never answers.
             && let Ok(answer) = timer::timeout(gate.life, asking)
         {
             drop(runtime.spawn(async move {
@@ -172,8 +173,8 @@ impl Question {
     }
 }
 
-/// A question that nobody waits for any more: there are 1024 at most, and what is taken by others
-/// stays spent.
+/// A store call whose request is gone. At most 1024 such calls are followed; the charges of others
+/// stay spent.
 struct Behind(Arc<Gate>);
 
 impl Behind {

@@ -1,4 +1,4 @@
-//! What a service reports of a request while it works on it.
+//! The cost that a service reports while it works on a request.
 
 use http::Extensions;
 use std::{
@@ -9,16 +9,16 @@ use std::{
     },
 };
 
-/// Where a service reports what a request has really cost, for policies with
+/// The value by which a service reports the actual cost of a request, for policies with
 /// [`Settle::reported`](super::Settle::reported): while it works, or while the body of its response
-/// is sent. It is in the extensions of the request, one for all layers.
+/// is sent. It is in the extensions of the request, and all layers share it.
 ///
-/// What is reported after the body has ended counts for nothing.
+/// Reports after the end of the body are ignored.
 ///
 /// # Examples
 ///
-/// A language model that says what it has used. The handle can go along with a stream, and report
-/// while that is sent:
+/// A language model that reports its use of tokens. The handle can go along with a stream, and
+/// report while that is sent:
 ///
 /// ```
 /// use axum::Extension;
@@ -40,36 +40,36 @@ use std::{
 /// ```
 #[derive(Clone)]
 pub struct Usage {
-    /// [`NOTHING`], or what was reported.
+    /// [`NOTHING`], or the reported cost.
     reported: Arc<AtomicU64>,
 }
 
 const NOTHING: u64 = u64::MAX;
 
 impl Usage {
-    /// Returns that of a request; one that is new if there is none.
+    /// Returns the value of a request; a new one if there is none.
     pub(super) fn of(extensions: &mut Extensions) -> Self {
         let new = || Self { reported: Arc::new(AtomicU64::new(NOTHING)) };
         extensions.get_or_insert_with(new).clone()
     }
 
-    /// Adds to what was reported so far.
+    /// Adds to the cost that was reported so far.
     pub fn add(&self, permits: u64) {
         let more = |before: u64| {
             let before = if before == NOTHING { 0 } else { before };
             Some(before.saturating_add(permits).min(NOTHING - 1))
         };
-        // ORDERING: Relaxed, here and below. A number that publishes nothing; whoever settles has
-        // polled, or dropped, what reports.
+        // ORDERING: Relaxed, here and below. The number publishes nothing else; the task that
+        // settles has polled, or dropped, the code that reports.
         let _before = self.reported.fetch_update(Relaxed, Relaxed, more);
     }
 
-    /// Reports all of it, instead of what was reported before.
+    /// Reports the total cost, and replaces the cost that was reported before.
     pub fn set(&self, permits: u64) {
         self.reported.store(permits.min(NOTHING - 1), Relaxed);
     }
 
-    /// Returns what was reported, if something was.
+    /// Returns the reported cost, if any.
     #[must_use]
     pub fn reported(&self) -> Option<u64> {
         Some(self.reported.load(Relaxed)).filter(|reported| *reported != NOTHING)

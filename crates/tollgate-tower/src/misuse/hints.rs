@@ -1,15 +1,15 @@
-//! What looks wrong with the keys of a layer.
+//! Likely mistakes in the keys of a layer.
 
 use super::{Sample, Warning};
 use crate::{Info, Key};
 use std::sync::{Mutex, PoisonError};
 
-/// So many of the first requests are looked at.
+/// How many of the first requests are checked.
 const FIRST: u32 = 64;
-/// So many codes are remembered: more than there are.
+/// How many codes are remembered: more than there are.
 const CODES_MAX: usize = 16;
 
-/// Asks keys for [hints](Key::hint), and tells each code once per layer.
+/// Checks keys for [hints](Key::hint), and logs each code once per layer.
 #[derive(Debug)]
 pub(crate) struct Hints {
     sample: Sample,
@@ -23,7 +23,7 @@ impl Default for Hints {
 }
 
 impl Hints {
-    /// Looks at some of the requests.
+    /// Checks some of the requests.
     #[inline]
     pub(crate) fn look<'a>(&self, keys: impl Iterator<Item = &'a Key>, info: &Info<'_>) {
         if self.sample.is_due() {
@@ -38,7 +38,7 @@ impl Hints {
         }
     }
 
-    /// Returns what is to be told of a request.
+    /// Returns the new warnings that a request shows.
     fn found<'a>(&self, keys: impl Iterator<Item = &'a Key>, info: &Info<'_>) -> Vec<Warning> {
         let mut found = Vec::new();
         for hint in keys.filter_map(|key| key.hint(info)) {

@@ -18,24 +18,24 @@ use tower_layer::{Identity, Layer, Stack};
 ///
 /// | part | place |
 /// |---|---|
-/// | [`fallback`](ClientStackBuilder::fallback) | outermost: refusals and timeouts of all others are what it is for |
+/// | [`fallback`](ClientStackBuilder::fallback) | outermost: it answers the refusals and timeouts of all others |
 /// | [`total_timeout`](ClientStackBuilder::total_timeout) | outside of the retries: it bounds all attempts and pauses together |
 /// | [`retry`](ClientStackBuilder::retry) | outside of the breaker: each attempt counts, and an open breaker ends the retrying |
 /// | [`hedge`](ClientStackBuilder::hedge) | inside of the retries, with their budget: a retry may be hedged, a hedge is not retried |
-/// | breaker, a check without a pass | before anything that waits or is counted: while it is open nobody waits for a rate, and no rate is used |
+/// | breaker, a check without a pass | before anything that waits or is counted: while it is open no call waits for a rate, and no rate is used |
 /// | [`throttle`](ClientStackBuilder::throttle) | before the rate: a call that the client does not send uses none |
 /// | [`pace`](ClientStackBuilder::pace) | inside of the retries, because the server counts attempts; outside of the slots, because it waits |
-/// | [`breaker`](ClientStackBuilder::breaker) | after the last long wait, so that a call meets it as it is; outside of the slots, so that a refused call takes none |
+/// | [`breaker`](ClientStackBuilder::breaker) | after the last long wait, so that its state is current for a call; outside of the slots, so that a refused call takes none |
 /// | [`concurrency`](ClientStackBuilder::concurrency) or [`adaptive`](ClientStackBuilder::adaptive) | outside of the attempt's timeout, which frees the slot |
-/// | [`attempt_timeout`](ClientStackBuilder::attempt_timeout) | innermost: it ends what hangs, and the breaker counts it |
+/// | [`attempt_timeout`](ClientStackBuilder::attempt_timeout) | innermost: it ends calls that hang, and the breaker counts them |
 ///
 /// Every part is optional, and [`StackHandle::explain`] prints those that are there.
 ///
 /// * The error type of the client stays as it is. A refusal is a response with
-///   [`RefusedBy`](crate::RefusedBy) in its extensions: the part, why, and when to come back.
+///   [`RefusedBy`](crate::RefusedBy) in its extensions: the part, the reason, and when to retry.
 /// * Bodies of responses become [`GuardedBody`](crate::GuardedBody) or
-///   [`TimeoutBody`](crate::timeout::TimeoutBody) of the client's, by the parts that are there. Where the type has
-///   to be named, `tower::util::BoxCloneService` hides it.
+///   [`TimeoutBody`](crate::timeout::TimeoutBody) around the client's, depending on the parts. If
+///   the type has to be named, `tower::util::BoxCloneService` hides it.
 /// * A future that is dropped gives back what every part has taken for it.
 ///
 /// # Examples
@@ -65,7 +65,8 @@ pub struct ClientStack<L> {
 }
 
 impl<L> ClientStack<L> {
-    /// Returns a handle, which shows the state of all parts and holds the breaker.
+    /// Returns a handle, which shows the state of all parts and can force the breaker open or
+    /// closed.
     #[must_use]
     pub fn handle(&self) -> StackHandle {
         StackHandle { state: Arc::clone(&self.state) }
@@ -73,7 +74,7 @@ impl<L> ClientStack<L> {
 }
 
 impl ClientStack<()> {
-    /// Starts a stack; `name` is that of the dependency, and the label of its metrics.
+    /// Starts a stack; `name` is the name of the dependency, and the label of its metrics.
     pub fn builder(name: impl Into<Box<str>>) -> ClientStackBuilder<Empty> {
         ClientStackBuilder {
             parts: Parts::new("client", "attempt timeout", name.into()),
@@ -108,8 +109,8 @@ pub type ClientLayers<F, T, R, H, K, J, P, B, C, A> = Stack<
     F,
 >;
 
-/// Builds a [`ClientStack`] from layers, in any order. Nothing is judged before
-/// [`build`](ClientStackBuilder::build).
+/// Builds a [`ClientStack`] from layers, in any order. Settings are validated by
+/// [`build`](ClientStackBuilder::build) only.
 #[must_use = "a builder does nothing until `build`"]
 pub struct ClientStackBuilder<L> {
     parts: Parts,
@@ -121,8 +122,7 @@ pub struct ClientStackBuilder<L> {
 impl<F, T, R, H, K, J, P, B, C, A> ClientStackBuilder<(F, T, R, H, K, J, P, B, C, A)> {
     /// Answers calls that fail or are refused; see [`FallbackLayer`].
     ///
-    /// A backup *service* has to have the body type of the stack, so a value or a function is what fits
-    /// here.
+    /// A backup *service* needs the body type of the stack, so a value or a function fits here.
     pub fn fallback<X: Send + Sync + 'static>(
         mut self,
         layer: FallbackLayer<X>,
@@ -176,7 +176,7 @@ impl<F, T, R, H, K, J, P, B, C, A> ClientStackBuilder<(F, T, R, H, K, J, P, B, C
         ClientStackBuilder::of(self.parts, self.observing, (f, t, r, layer, k, j, p, b, c, a))
     }
 
-    /// Refuses here what an overloaded server would refuse.
+    /// Refuses calls here that an overloaded server would refuse.
     pub fn throttle(
         mut self,
         layer: SelfThrottleLayer,
@@ -188,7 +188,7 @@ impl<F, T, R, H, K, J, P, B, C, A> ClientStackBuilder<(F, T, R, H, K, J, P, B, C
         ClientStackBuilder::of(self.parts, self.observing, (f, t, r, h, k, layer, p, b, c, a))
     }
 
-    /// Paces calls by a quota of the client's and by the limits of the server.
+    /// Paces calls by the client's own quota and by the limits of the server.
     pub fn pace(
         mut self,
         layer: PaceLayer,
@@ -227,7 +227,7 @@ impl<F, T, R, H, K, J, P, B, C, A> ClientStackBuilder<(F, T, R, H, K, J, P, B, C
         ClientStackBuilder::of(self.parts, self.observing, (f, t, r, h, k, j, p, b, layer, a))
     }
 
-    /// Limits calls in flight to what the server can do. It takes the place of
+    /// Limits calls in flight to what the server can handle. It replaces
     /// [`concurrency`](Self::concurrency); the last of both counts.
     pub fn adaptive(
         mut self,

@@ -4,12 +4,12 @@ use super::{
     ClientStack, ServerStack, StackHandle,
     observe::{PARTS, State},
 };
-use crate::watch::metric;
+use crate::observe::metric;
 use std::sync::Arc;
-use tollgate::watch::{Collector, Samples, WeakCollector};
+use tollgate::observe::{Collector, Samples, WeakCollector};
 
 impl State {
-    /// Writes what callers got, and the metrics of every part.
+    /// Writes the counts of results, and the metrics of every part.
     fn collect(&self, samples: &mut Samples) {
         let (counts, parts) = (self.counts(), &self.parts);
         samples.kind(if parts.kind == "client" { "client_stack" } else { "server_stack" });
@@ -43,7 +43,7 @@ impl State {
     }
 }
 
-/// Counts what callers got, and has every part of the stack as a part.
+/// Reports the counts of results, and has every part of the stack as a part.
 impl Collector for StackHandle {
     fn collect(&self, samples: &mut Samples) {
         self.state.collect(samples);
@@ -54,7 +54,7 @@ impl Collector for StackHandle {
     }
 }
 
-/// As its [`StackHandle`].
+/// Reports the same as its [`StackHandle`].
 impl<L> Collector for ClientStack<L> {
     fn collect(&self, samples: &mut Samples) {
         self.handle().collect(samples);
@@ -65,7 +65,7 @@ impl<L> Collector for ClientStack<L> {
     }
 }
 
-/// As its [`StackHandle`].
+/// Reports the same as its [`StackHandle`].
 impl<L> Collector for ServerStack<L> {
     fn collect(&self, samples: &mut Samples) {
         self.handle().collect(samples);

@@ -3,7 +3,7 @@
 use crate::coded::coded;
 use std::{fmt, time::Duration};
 
-/// What is wrong with the parts of a [`ClientStack`](super::ClientStack) or a
+/// A contradiction between the parts of a [`ClientStack`](super::ClientStack) or a
 /// [`ServerStack`](super::ServerStack).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -12,11 +12,11 @@ pub enum StackError {
     NoName,
     /// `TG-S02`: the stack has no part.
     NoPart,
-    /// `TG-S03`: a timeout layer does not bound what its place is for.
+    /// `TG-S03`: a timeout layer lacks the bound that its place requires.
     Unbounded {
         /// The part: `total timeout` or `attempt timeout`.
         part: &'static str,
-        /// The settings of which one is missing.
+        /// The settings, of which one is required.
         setting: &'static str,
     },
     /// `TG-S04`: an attempt may take longer than the whole call.

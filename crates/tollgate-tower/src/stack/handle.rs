@@ -12,7 +12,7 @@ use tollgate::{
     adaptive::LimitReason, hedge::HedgeCounts, hedge::HedgePolicy,
 };
 
-/// Shows the state of every part of a stack, and holds its breaker. Clones share it.
+/// Shows the state of every part of a stack, and controls its breaker. Clones share it.
 ///
 /// Made by [`ClientStack::handle`](super::ClientStack::handle) and
 /// [`ServerStack::handle`](super::ServerStack::handle).
@@ -42,7 +42,8 @@ pub struct StackHandle {
 }
 
 impl StackHandle {
-    /// Returns a line for each part, from the outside in: its settings, and why it stands there.
+    /// Returns a line for each part, from the outside in: its settings, and the reason for its
+    /// place.
     #[must_use]
     pub fn explain(&self) -> String {
         self.state.parts.to_string()
@@ -54,8 +55,8 @@ impl StackHandle {
         &self.state.parts.name
     }
 
-    /// Returns the breaker, to watch it or to hold it open or closed; `None` if there is none, or one
-    /// for each key.
+    /// Returns the breaker, to observe it or to hold it open or closed; `None` if there is none, or
+    /// one for each key.
     #[must_use]
     pub fn breaker(&self) -> Option<&Breaker> {
         self.state.parts.one_breaker()
@@ -75,11 +76,11 @@ impl StackHandle {
     }
 }
 
-/// What became of the calls of a stack.
+/// The counts of a stack's calls, by result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StackCounts {
-    /// Calls that the service answered, whatever it said.
+    /// Calls that the service answered, with any status.
     pub answered: u64,
     /// Calls that a part refused, by the part; parts that refused none are left out.
     pub refused: Vec<(&'static str, u64)>,
@@ -87,7 +88,7 @@ pub struct StackCounts {
     pub timed_out: u64,
     /// Calls that ended with an error of the service.
     pub failed: u64,
-    /// Calls of all of these that the fallback answered.
+    /// Calls of any of these kinds that the fallback answered.
     pub degraded: u64,
 }
 
@@ -103,7 +104,7 @@ pub struct LimitReport {
     pub in_flight: u64,
     /// Calls that wait for a slot, all keys together.
     pub waiting: u64,
-    /// Why an adaptive limit is what it is.
+    /// Why an adaptive limit has this value.
     pub reason: Option<LimitReason>,
 }
 
@@ -111,19 +112,19 @@ pub struct LimitReport {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StackReport {
-    /// What became of the calls.
+    /// The counts of the calls.
     pub calls: StackCounts,
     /// The breaker, if one serves all calls.
     pub breaker: Option<(BreakerState, BreakerCounts)>,
-    /// What the retry part did.
+    /// The counts of the retry part.
     pub retry: Option<RetryCounts>,
-    /// What the hedge part did.
+    /// The counts of the hedge part.
     pub hedge: Option<HedgeCounts>,
     /// How many retries or hedges the budget allows now.
     pub budget: Option<u64>,
-    /// With which probability the client refuses a call of normal priority.
+    /// The probability with which the client refuses a call of normal priority.
     pub throttle: Option<f64>,
-    /// What the pace part did.
+    /// The counts of the pace part.
     pub pace: Option<PaceCounts>,
     /// Limits on calls in flight.
     pub limits: Vec<LimitReport>,

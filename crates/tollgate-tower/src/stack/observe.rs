@@ -1,4 +1,5 @@
-//! Counts what callers get from a stack, and reports it as events of the current span.
+//! Counts the results that callers get from a stack, and reports them as events of the current
+//! span.
 
 use super::{handle::StackCounts, parts::Parts};
 use crate::{RefusedBy, TimeoutError, client::counts::Count};
@@ -17,7 +18,8 @@ use tollgate::BreakerState;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Parts that refuse calls, as [`RefusedBy::part`] names them. The last one is for layers of others.
+/// Parts that refuse calls, as [`RefusedBy::part`] names them. The last one stands for foreign
+/// layers.
 pub(super) const PARTS: [&str; 9] = [
     "rate limit",
     "concurrency",
@@ -30,7 +32,7 @@ pub(super) const PARTS: [&str; 9] = [
     "other",
 ];
 
-/// What a stack shares with its services and handles.
+/// State that a stack shares with its services and handles.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) parts: Parts,
@@ -43,7 +45,7 @@ pub(super) struct State {
     has_span_events: bool,
 }
 
-/// Who hears of a stack; set by its builder.
+/// How a stack reports its calls; set by its builder.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Observing {
     pub(super) span_events: bool,
@@ -152,19 +154,20 @@ fn index(refused: RefusedBy) -> usize {
     part.unwrap_or(PARTS.len() - 1)
 }
 
-/// Returns the number of a state: 0 closed, 1 half-open, 2 open; held ones as they act, plus 10.
+/// Returns the number of a state: 0 closed, 1 half-open, 2 open; a held state has
+/// the number of its effect, plus 10.
 pub(super) const fn number(state: BreakerState) -> u8 {
     match state {
         BreakerState::Closed => 0,
         BreakerState::HalfOpen => 1,
         BreakerState::HeldClosed => 10,
         BreakerState::HeldOpen => 12,
-        // A state that is added later refuses until it is known.
+        // A state that is added later counts as open until it is known.
         _ => 2,
     }
 }
 
-/// Counts what callers get; the outermost layer of a stack, but for its fallback.
+/// Counts the results that callers get; the outermost layer of a stack except for its fallback.
 #[derive(Clone, Debug)]
 pub struct ObserverLayer {
     pub(super) state: Arc<State>,
@@ -203,7 +206,7 @@ where
 }
 
 pin_project! {
-    /// The response to come, of [`Observed`].
+    /// The response future of [`Observed`].
     #[must_use = "a future does nothing until it is polled or awaited"]
     pub struct ObservedFuture<F> {
         #[pin]

@@ -14,19 +14,19 @@ use tower_layer::{Identity, Layer, Stack};
 ///
 /// | part | place |
 /// |---|---|
-/// | [`total_timeout`](ServerStackBuilder::total_timeout) | outermost: it reads the caller's deadline, which every wait further in keeps to |
+/// | [`total_timeout`](ServerStackBuilder::total_timeout) | outermost: it reads the caller's deadline, which bounds every wait further in |
 /// | [`shed`](ServerStackBuilder::shed) or [`shed_adaptive`](ServerStackBuilder::shed_adaptive) | before authentication, because that costs too: one limit for all requests, the most urgent first |
 /// | [`authenticate`](ServerStackBuilder::authenticate) | before the quotas: they count users, not claims |
 /// | [`limits`](ServerStackBuilder::limits) | before slots of routes: a denied request takes none |
 /// | [`bulkhead`](ServerStackBuilder::bulkhead) | a slow route cannot take the slots of the others |
-/// | [`handler_timeout`](ServerStackBuilder::handler_timeout) | innermost: it ends what hangs, which frees the slots |
+/// | [`handler_timeout`](ServerStackBuilder::handler_timeout) | innermost: it ends calls that hang, which frees the slots |
 ///
-/// Quotas before concurrency is the usual order, and this one has both: one protective limit outside,
-/// because every request costs something before it is known, and the quotas before the slots that are
-/// held for long.
+/// Quotas before concurrency is the usual order. This stack has both: one protective limit outside,
+/// because every request costs something before it is identified, and the quotas before the slots
+/// that are held for long.
 ///
-/// Every part is optional. Refusals are responses, so the error type stays as it is, and bodies change
-/// as those of [`ClientStack`](super::ClientStack) do.
+/// Every part is optional. Refusals are responses, so the error type stays as it is, and bodies
+/// change as in a [`ClientStack`](super::ClientStack).
 ///
 /// # Examples
 ///
@@ -61,7 +61,7 @@ impl<L> ServerStack<L> {
 }
 
 impl ServerStack<()> {
-    /// Starts a stack; `name` is that of the service, and the label of its metrics.
+    /// Starts a stack; `name` is the name of the service, and the label of its metrics.
     pub fn builder(name: impl Into<Box<str>>) -> ServerStackBuilder<EmptyServer> {
         let parts = Parts::new("server", "handler timeout", name.into());
         ServerStackBuilder { parts, observing: Observing::default(), layers: EMPTY }
@@ -87,8 +87,8 @@ const EMPTY: EmptyServer = {
 pub type ServerLayers<T, C, U, L, K, A> =
     Stack<Stack<Stack<Stack<Stack<Stack<A, K>, L>, U>, C>, T>, ObserverLayer>;
 
-/// Builds a [`ServerStack`] from layers, in any order. Nothing is judged before
-/// [`build`](ServerStackBuilder::build).
+/// Builds a [`ServerStack`] from layers, in any order. Settings are validated by
+/// [`build`](ServerStackBuilder::build) only.
 #[must_use = "a builder does nothing until `build`"]
 pub struct ServerStackBuilder<L> {
     parts: Parts,
@@ -122,7 +122,7 @@ impl<T, C, U, L, K, A> ServerStackBuilder<(T, C, U, L, K, A)> {
         ServerStackBuilder::of(self.parts, self.observing, (t, layer, u, l, k, a))
     }
 
-    /// Limits all requests in flight to what the server can do. It takes the place of
+    /// Limits all requests in flight to what the server can handle. It replaces
     /// [`shed`](Self::shed); the last of both counts.
     pub fn shed_adaptive(
         mut self,
@@ -133,7 +133,7 @@ impl<T, C, U, L, K, A> ServerStackBuilder<(T, C, U, L, K, A)> {
         ServerStackBuilder::of(self.parts, self.observing, (t, layer, u, l, k, a))
     }
 
-    /// Adds a layer of your own between shedding and quotas: authentication, above all.
+    /// Adds a layer of your own between shedding and quotas: usually authentication.
     pub fn authenticate<X>(mut self, layer: X) -> ServerStackBuilder<(T, C, X, L, K, A)> {
         let why = "after shedding, because it costs, and before the quotas, which count users";
         self.parts.line(2, ("authenticate", why), "a layer of yours".to_owned());

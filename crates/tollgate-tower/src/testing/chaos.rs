@@ -19,9 +19,9 @@ use tower_service::Service;
 
 /// Injects faults into the calls of a service: latency, statuses, errors and calls that hang.
 ///
-/// Put it innermost, in place of a dependency that misbehaves, to see what the rest of the stack
-/// does. Faults come at random by a seed, or by a script of times, and a [`ChaosHandle`] changes them
-/// and switches them off while calls run. Clones share all of it.
+/// Put it innermost, in place of a dependency that misbehaves, to see how the rest of the stack
+/// reacts. Faults come at random by a seed, or by a script of times, and a [`ChaosHandle`] changes
+/// them and switches them off while calls run. Clones share all of this.
 ///
 /// | where | what happens |
 /// |---|---|
@@ -69,7 +69,8 @@ pub struct Chaos<S, M = NoErrors> {
     make_error: M,
 }
 
-/// Changes the faults of a [`ChaosLayer`] while calls run. Calls that have begun keep theirs.
+/// Changes the faults of a [`ChaosLayer`] while calls run. Calls that have started keep their
+/// faults.
 #[derive(Clone)]
 pub struct ChaosHandle {
     shared: Arc<Shared>,
@@ -168,7 +169,7 @@ impl ChaosHandle {
         (state.is_on, state.since) = (true, now);
     }
 
-    /// Switches all faults off. Calls that wait or hang go on doing so.
+    /// Switches all faults off. Calls that already wait or hang continue to do so.
     pub fn turn_off(&self) {
         self.shared.state().is_on = false;
     }
@@ -179,7 +180,7 @@ impl ChaosHandle {
         self.shared.state().is_on
     }
 
-    /// Returns what was injected so far.
+    /// Returns the counts of injected faults.
     #[must_use]
     pub fn counts(&self) -> ChaosCounts {
         // ORDERING: Relaxed. Statistics.
@@ -196,7 +197,7 @@ impl ChaosHandle {
 
 impl Shared {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // Nothing is half done under this lock.
+        // Nothing panics under this lock, so the state is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -269,7 +270,7 @@ where
         let next = match ending {
             Ending::Service => Next::Call(ready, Box::new(request)),
             Ending::Status(status) => Next::Status(status),
-            // INVARIANT: faults that are errors were checked to have one.
+            // INVARIANT: the builder checked that there is an error for such faults.
             Ending::Error => self.make_error.make_error().map_or(Next::Hang(ready), Next::Error),
             Ending::Hang => Next::Hang(ready),
         };
@@ -279,7 +280,7 @@ where
 }
 
 pin_project! {
-    /// The response to come, of [`Chaos`].
+    /// The response future of [`Chaos`].
     ///
     /// # Cancel safety
     ///
@@ -303,7 +304,7 @@ pin_project! {
     }
 }
 
-/// What comes after the delay.
+/// The step after the delay.
 enum Next<S, E, B> {
     Call(S, Box<Request<B>>),
     Status(StatusCode),
@@ -362,26 +363,26 @@ pub struct ChaosBuilder<M = NoErrors> {
 }
 
 impl<M> ChaosBuilder<M> {
-    /// Adds a fault. Delays of several add up; of the others the first that a call has counts.
+    /// Adds a fault. Delays of several add up; of the other faults of a call, the first counts.
     pub fn fault(mut self, fault: Fault) -> Self {
         self.faults.push(fault);
         self
     }
 
-    /// Sets what [`Fault::error`] fails with: a closure that returns an error of the inner service.
+    /// Sets the error of [`Fault::error`]: a closure that returns an error of the inner service.
     pub fn error_with<F>(self, make_error: F) -> ChaosBuilder<F> {
         let Self { faults, seed, clock, .. } = self;
         ChaosBuilder { faults, make_error, has_errors: true, seed, clock }
     }
 
-    /// Sets what faults are drawn from. The default is 0, so that tests repeat.
+    /// Sets the seed from which faults are drawn. The default is 0, so that tests repeat.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Sets the clock. The default is [`Clock::tokio`]. Delays are timers of tokio, so another clock
-    /// must run as fast.
+    /// Sets the clock. The default is [`Clock::tokio`]. Delays use tokio's timers, so another clock
+    /// must run as fast as they do.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
@@ -412,7 +413,7 @@ impl<M> ChaosBuilder<M> {
     }
 }
 
-/// What is wrong with a fault.
+/// An invalid fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChaosError(String);
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// A fault that [`ChaosLayer`](super::ChaosLayer) injects: what goes wrong, how often, and when.
+/// A fault that [`ChaosLayer`](super::ChaosLayer) injects: its kind, how often, and when.
 ///
 /// # Examples
 ///
@@ -43,7 +43,7 @@ enum Kind {
 }
 
 impl Fault {
-    /// Delays a call by so long before it reaches the service.
+    /// Delays a call by this time before it reaches the service.
     pub const fn latency(delay: Duration) -> Self {
         Self::of(Kind::Latency(delay..delay))
     }
@@ -73,20 +73,21 @@ impl Fault {
         Self { kind, percent: 100.0, during: Duration::ZERO..Duration::MAX }
     }
 
-    /// Sets which share of the calls has it; above 0 and at most 100. The default is 100.
+    /// Sets the share of the calls that gets the fault; above 0 and at most 100. The default is
+    /// 100.
     pub const fn percent(mut self, percent: f64) -> Self {
         self.percent = percent;
         self
     }
 
-    /// Sets when calls have it, counted from the moment at which the faults are set or switched on.
-    /// The default is always.
+    /// Sets when calls get the fault, counted from the moment at which the faults are set or
+    /// switched on. By default they always do.
     pub const fn during(mut self, times: Range<Duration>) -> Self {
         self.during = times;
         self
     }
 
-    /// Tells what is wrong with it.
+    /// Returns the fault in its settings, if there is one.
     pub(super) fn check(&self, has_errors: bool) -> Result<(), String> {
         if !(self.percent > 0.0 && self.percent <= 100.0) {
             let percent = self.percent;
@@ -115,14 +116,14 @@ impl Fault {
     }
 }
 
-/// What happens to one call.
+/// The faults of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Injection {
     pub(super) delay: Duration,
     pub(super) ending: Ending,
 }
 
-/// How a call goes on after its delay.
+/// The result of a call after its delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Ending {
     #[default]

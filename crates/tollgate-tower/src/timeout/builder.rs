@@ -1,4 +1,4 @@
-//! Builds the layer.
+//! The builder of the layer.
 
 use super::{Counts, SharedTimeouts, TimeoutLayer};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use std::{fmt, sync::Arc, time::Duration};
 use tollgate::Clock;
 
-/// Builds a [`TimeoutLayer`]. Nothing is judged before [`build`](Self::build).
+/// Builds a [`TimeoutLayer`]. Settings are validated by [`build`](Self::build) only.
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct TimeoutLayerBuilder {
@@ -48,8 +48,8 @@ impl TimeoutLayerBuilder {
 
     /// Bounds the wait for each frame of the body; by default unbounded.
     ///
-    /// Only time counts in which somebody waits for a frame: a reader that takes its time is not
-    /// held against the service.
+    /// Only time in which the reader waits for a frame counts: a slow reader is not held against
+    /// the service.
     pub fn body_idle(mut self, longest: Duration) -> Self {
         self.body_idle = Some(longest);
         self
@@ -79,8 +79,8 @@ impl TimeoutLayerBuilder {
         self
     }
 
-    /// Sets the clock, by default [`Clock::monotonic`]. Timeouts are timers of tokio, so another
-    /// clock must run as fast: [`Clock::tokio`] does, a manual one does not.
+    /// Sets the clock, by default [`Clock::monotonic`]. Timeouts use tokio's timers, so another
+    /// clock must run as fast as they do: [`Clock::tokio`] does, a manual one does not.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
@@ -90,7 +90,7 @@ impl TimeoutLayerBuilder {
     ///
     /// # Errors
     ///
-    /// [`TimeoutLayerError`] names what is wrong and a way out.
+    /// [`TimeoutLayerError`] names the fault and a way out.
     pub fn build(self) -> Result<TimeoutLayer, TimeoutLayerError> {
         self.check()?;
         let shared = SharedTimeouts {
@@ -137,7 +137,7 @@ impl TimeoutLayerBuilder {
     }
 }
 
-/// What is wrong with the settings of a [`TimeoutLayer`].
+/// An invalid setting of a [`TimeoutLayer`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TimeoutLayerError {
@@ -156,7 +156,7 @@ pub enum TimeoutLayerError {
         limit: Duration,
         /// The setting that contains it.
         outer: &'static str,
-        /// The value of that.
+        /// The value of the outer setting.
         most: Duration,
     },
     /// The trust in peers cannot be used.

@@ -13,7 +13,7 @@ use std::{
 };
 
 pin_project! {
-    /// The response to come, of [`TimeoutService`](super::TimeoutService).
+    /// The response future of [`TimeoutService`](super::TimeoutService).
     #[must_use = "a future does nothing until it is polled or awaited"]
     pub struct TimeoutFuture<F> {
         // Without a future the deadline had passed before the call.
@@ -66,10 +66,10 @@ where
         let Some(Bound { due, error }) = *this.head else { return Poll::Pending };
         match this.timer.poll(&this.shared.clock, due, context) {
             Poll::Ready(Ok(())) => {}
-            // Without timers the call goes on.
+            // Without timers the call continues.
             Poll::Pending | Poll::Ready(Err(_)) => return Poll::Pending,
         }
-        // The inner future drops what it holds before the response says that it is over.
+        // The inner future drops its resources before the response reports the timeout.
         this.future.set(None);
         this.shared.count(error.phase());
         Poll::Ready(Ok(timed_out(error, *this.is_grpc).map(TimeoutBody::refusal)))

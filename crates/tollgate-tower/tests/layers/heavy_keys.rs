@@ -1,8 +1,8 @@
-//! `RateLimitLayer::top_keys`: who uses a limit, and who is refused by it.
+//! `RateLimitLayer::top_keys`: the keys that use a limit most, and those that it refuses most.
 
 use http::{Request, Response};
 use std::convert::Infallible;
-use tollgate::{Clock, Quota, TopKey, store::MemoryStore, watch::KeyForm};
+use tollgate::{Clock, Quota, TopKey, observe::KeyForm, store::MemoryStore};
 use tollgate_tower::{Key, Mode, Policy, RateLimitBuilder, RateLimitLayer};
 use tower::ServiceExt;
 use tower_layer::Layer;
@@ -19,7 +19,7 @@ async fn ask(layer: &RateLimitLayer, tenant: &str) -> u16 {
     response.status().as_u16()
 }
 
-/// Counts by the value of a header that is no secret.
+/// Counts by the value of a header that is not secret.
 fn tenant() -> Key {
     Key::from_fn(|info, key| {
         let name = info.headers().get("x-tenant");

@@ -1,4 +1,4 @@
-//! The layer that limits: who passes, who pays, and what clients are told.
+//! The rate limit layer: which requests pass, their charges, and the responses to clients.
 
 mod never_ran;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use std::{convert::Infallible, time::Duration};
-use tollgate::{Algorithm, Clock, ManualClock, Quota, store::MemoryStore, watch::KeyForm};
+use tollgate::{Algorithm, Clock, ManualClock, Quota, observe::KeyForm, store::MemoryStore};
 use tollgate_tower::{
     Charge, LimitBody, Mode, NotRun, Policy, RateLimit, RateLimitBuilder, RateLimitLayer, Settle,
     answer::Refusal,
@@ -18,7 +18,7 @@ use tower_layer::Layer;
 
 type Answer = Response<Full<Bytes>>;
 
-/// A service that answers what the path says: a status, and headers by the query.
+/// A service that answers as the path says: a status, and headers by the query.
 async fn answer(request: Request<String>) -> Result<Answer, Infallible> {
     let status = request.uri().path().trim_start_matches('/').parse().unwrap_or(200);
     let mut response = Response::new(Full::from("0123456789"));
@@ -319,10 +319,10 @@ async fn a_request_waits_if_it_may_and_if_that_suffices() {
         let due = Duration::from_millis(100 * number);
         assert!(at >= due && at <= due + Duration::from_millis(3 * number), "{at:?}");
     }
-    // Of five at once two come in time, and the others are refused at once.
+    // Of five at once two pass in time, and the others are refused at once.
     let all = futures_of(&layer, 5).await;
     assert_eq!(all.iter().filter(|status| **status == 200).count(), 2, "{all:?}");
-    // Whoever leaves while it waits has paid nothing.
+    // A request that is dropped while it waits is not charged.
     let mut service = layer.layer(tower::service_fn(answer));
     let waits = service.ready().await.unwrap().call(request("/", "a"));
     assert!(tokio::time::timeout(Duration::from_millis(1), waits).await.is_err());
@@ -340,7 +340,7 @@ fn without_timers_nobody_waits_and_nothing_panics() {
     assert_eq!(runtime.block_on(asked), (200, 429));
 }
 
-/// Asks so many times at once, and returns the statuses.
+/// Sends this many requests at once, and returns the statuses.
 async fn futures_of(layer: &RateLimitLayer, count: usize) -> Vec<u16> {
     let tasks: Vec<_> = (0..count)
         .map(|_| {

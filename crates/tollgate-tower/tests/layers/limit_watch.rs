@@ -1,4 +1,4 @@
-//! What those hear who watch a layer that limits.
+//! The reports that observers of a rate limit layer receive.
 
 use crate::{away::Away, heard::Heard};
 use http::{Request, Response};
@@ -9,8 +9,8 @@ use std::{
 };
 use tollgate::{
     Clock, Quota,
+    observe::{DenialLog, Event, Health, KeyForm, Observer, TracingObserver},
     store::MemoryStore,
-    watch::{DenialLog, Event, Health, KeyForm, Observer, TracingObserver},
 };
 use tollgate_tower::{Charge, Mode, Policy, RateLimitBuilder, RateLimitLayer, key::Key};
 use tower::ServiceExt;
@@ -33,7 +33,7 @@ fn builder() -> RateLimitBuilder {
     RateLimitLayer::builder().memory(MemoryStore::builder().clock(clock).build().unwrap())
 }
 
-/// Notes what it hears.
+/// Records its events.
 #[derive(Clone, Debug, Default)]
 struct Notes(Arc<Mutex<Vec<String>>>);
 
@@ -167,7 +167,7 @@ async fn a_policy_that_denies_95_of_100_requests_is_unhealthy() {
         .build()
         .unwrap();
     assert_eq!(layer.health("p"), Some(Health::Unknown));
-    // decisions until the next look, seconds until then, what it finds
+    // decisions until the next look, seconds until then, the result
     for (requests, seconds, expected) in [
         (99, 10, Health::Unknown), // too few
         (100, 9, Health::Unknown), // too early

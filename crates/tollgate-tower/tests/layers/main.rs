@@ -49,14 +49,14 @@ mod servers {
     mod fleet;
     mod limit_under_load;
 }
+mod observe;
 mod sockets;
 mod stack;
 mod stacks;
 mod strict;
 mod stub;
 mod usage;
-mod watch;
 mod wire;
 
-/// Where the pages are that errors name.
+/// The address of the pages that errors name.
 const DOCS: &str = "https://github.com/tollgate-rs/tollgate/blob/main/docs";

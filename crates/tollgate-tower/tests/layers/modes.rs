@@ -1,4 +1,5 @@
-//! Policies that only watch or tag, headers for whoever looks for a fault, and stores that are away.
+//! Policies in shadow mode or tag mode, headers for troubleshooting, and stores that are
+//! unavailable.
 
 use crate::away::Away;
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use tower_layer::Layer;
 
 type Answer = Response<LimitBody<Full<Bytes>>>;
 
-/// A service that says which limits its request exceeds, and what it has cost.
+/// A service that reports which limits its request exceeds, and its cost.
 async fn answer(request: Request<()>) -> Result<Response<Full<Bytes>>, Infallible> {
     let over = request.extensions().get::<OverLimit>();
     let over: Vec<_> = over.iter().flat_map(|over| over.policies()).collect();
@@ -62,7 +63,7 @@ async fn a_tag_tells_the_service_and_a_shadow_only_those_further_out() {
             .policy(Policy::new("tagged", Quota::per_minute(1)).mode(Mode::Tag))
             .policy(Policy::new("shadow", Quota::per_minute(2)).mode(Mode::Shadow))
     });
-    // What the service sees, and what layers further out do.
+    // The marks that the service sees, and those that layers further out see.
     for (service, outside) in [
         ("", vec![]),
         ("tagged", vec!["tagged"]),
@@ -240,7 +241,7 @@ async fn who_leaves_while_the_store_is_asked_has_paid_nothing() {
             assert!(futures_poll(&mut call).is_pending());
             calls.push(call);
         }
-        // Both permits are taken by now, and their answers are on the way.
+        // Both permits are taken by now, and the store's answers are in transit.
         drop(calls);
         store.answers.add_permits(1_000);
         tokio::task::yield_now().await;
@@ -255,7 +256,7 @@ fn futures_poll<F: Future + Unpin>(future: &mut F) -> std::task::Poll<F::Output>
     std::pin::Pin::new(future).poll(&mut context)
 }
 
-/// Answers a call of gRPC: something, and the status in the trailers.
+/// Answers a gRPC call: a message, and the status in the trailers.
 fn grpc(
     status: Option<&'static str>,
 ) -> Response<http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>> {
@@ -332,7 +333,7 @@ async fn what_a_store_takes_after_its_time_is_given_back() {
         .unwrap();
     assert_eq!(ask(&layer, get("/")).await.status(), 503, "no answer in time");
     store.answers.add_permits(9);
-    // The answer comes, and what it took goes back, each in a task of its own.
+    // The answer comes, and its charge goes back, each in a task of its own.
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }
@@ -341,7 +342,7 @@ async fn what_a_store_takes_after_its_time_is_given_back() {
     }
 }
 
-/// Lets so many requests leave while the store is asked.
+/// Drops this many requests during the store call.
 fn leave(layer: &RateLimitLayer, count: usize) {
     let mut service = layer.layer(tower::service_fn(answer));
     for _ in 0..count {
@@ -350,7 +351,7 @@ fn leave(layer: &RateLimitLayer, count: usize) {
     }
 }
 
-/// Answers come, and what they took goes back, each in a task of its own: waits until none is left.
+/// Answers come, and their charges go back, each in a task of its own: waits until no task is left.
 async fn tasks_end() {
     let tasks = tokio::runtime::Handle::current().metrics();
     for _ in 0..10_000 {
@@ -362,7 +363,8 @@ async fn tasks_end() {
     panic!("{} tasks do not end", tasks.num_alive_tasks());
 }
 
-/// Lets all answers come, and returns what is left then. Costs one permit, as `/fail` does.
+/// Releases all answers, and returns the permits that are left then. Costs one permit, as `/fail`
+/// does.
 async fn left(layer: &RateLimitLayer, store: &Away) -> u64 {
     store.answers.add_permits(10_000);
     tasks_end().await;
@@ -386,7 +388,7 @@ async fn of_those_who_leave_1024_are_given_back_at_a_time() {
         assert_eq!(left(&layer, &store).await, 8_996, "there is room again");
         leave(&layer, 1024);
         assert_eq!(left(&layer, &store).await, 8_995, "and as much as at first");
-        // A store that never answers is not waited for any longer than `settle_within`: five minutes.
+        // A call to a store that never answers is bounded by `settle_within`: five minutes.
         leave(&layer, 1024);
         tokio::time::advance(Duration::from_secs(299)).await;
         leave(&layer, 1);

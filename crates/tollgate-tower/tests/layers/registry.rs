@@ -8,8 +8,8 @@ use tollgate::{
     Breaker, Concurrency, KeyedBreaker, Limiter, Quota,
     adaptive::AdaptiveConcurrency,
     hedge::HedgePolicy,
+    observe::{KeyForm, Registry},
     self_throttle::SelfThrottle,
-    watch::{KeyForm, Registry},
 };
 use tollgate_tower::{
     AdaptiveLayer, BandwidthLayer, BreakerLayer, ClientStack, ConcurrencyLayer, FallbackLayer, Key,

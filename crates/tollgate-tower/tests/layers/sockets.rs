@@ -1,7 +1,8 @@
-//! Clients that disconnect, over real sockets: what is spent, what is given back, what stays open.
+//! Clients that disconnect, over real sockets: which permits are spent, which are given back, and
+//! what stays open.
 //!
-//! Nothing here depends on time. The clock of the limits is moved by hand, all tasks run on one
-//! thread, and each step waits for the one before to be seen ([`until`]).
+//! Nothing here depends on time. The tests move the clock of the limits, all tasks run on one
+//! thread, and each step waits until the one before is visible ([`until`]).
 
 mod client;
 mod handler;
@@ -16,10 +17,10 @@ mod waits;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// What no step over loopback takes.
+/// Longer than any step over loopback takes.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Waits for what must come, and comes by itself.
+/// Waits until a condition holds.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let waits = async {
         while !is_so() {
@@ -29,12 +30,12 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     assert!(timeout(LONG, waits).await.is_ok(), "it never came to this: {what}");
 }
 
-/// Waits for the next of a channel.
+/// Waits for the next message of a channel.
 async fn next<T>(receiver: &mut tokio::sync::mpsc::UnboundedReceiver<T>) -> T {
     timeout(LONG, receiver.recv()).await.unwrap().unwrap()
 }
 
-/// Polls what is ready at once.
+/// Polls a future that is ready at once.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::pin!(future).poll(&mut context) {

@@ -1,4 +1,4 @@
-//! A service that insists on tower's contract, and counts what layers do with it.
+//! A service that checks tower's contract, and counts how layers use it.
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 use http::{HeaderMap, Request, Response};
@@ -14,19 +14,19 @@ use std::{
 };
 use tollgate::{Clock, Tick};
 
-/// What one call does.
+/// The course of one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     takes: Duration,
     result: Option<Result<u16, &'static str>>,
 }
 
-/// Answers with a status, after so many milliseconds.
+/// Answers with a status, after this many milliseconds.
 pub(crate) const fn status(status: u16, takes_ms: u64) -> Step {
     Step { takes: Duration::from_millis(takes_ms), result: Some(Ok(status)) }
 }
 
-/// Fails, after so many milliseconds.
+/// Fails, after this many milliseconds.
 pub(crate) const fn error(text: &'static str, takes_ms: u64) -> Step {
     Step { takes: Duration::from_millis(takes_ms), result: Some(Err(text)) }
 }
@@ -42,7 +42,7 @@ pub(crate) struct Strict {
     shared: Arc<Shared>,
 }
 
-/// What a [`Strict`] and its clones have seen.
+/// The observations of a [`Strict`] and its clones.
 pub(crate) struct Shared {
     clock: Clock,
     origin: Tick,
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
 }
 
 impl Strict {
-    /// Does these steps; the last one goes on for ever.
+    /// Runs these steps; the last one repeats for ever.
     pub(crate) fn new(steps: impl IntoIterator<Item = Step>) -> Self {
         let clock = Clock::tokio();
         let shared = Shared {
@@ -79,7 +79,7 @@ impl Strict {
 }
 
 impl Shared {
-    /// Returns the milliseconds since it was made.
+    /// Returns the milliseconds since its creation.
     pub(crate) fn now_ms(&self) -> u64 {
         u64::try_from(self.clock.now().since(self.origin).as_millis()).unwrap()
     }
@@ -104,7 +104,7 @@ impl Shared {
         self.ready.load(SeqCst) - self.dropped_ready.load(SeqCst) - calls
     }
 
-    /// Lets services become ready only after so many milliseconds.
+    /// Makes services ready only after this many milliseconds.
     pub(crate) fn ready_takes(&self, ms: u64) {
         *self.ready_takes.lock().unwrap() = Duration::from_millis(ms);
     }

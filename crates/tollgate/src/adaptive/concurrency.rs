@@ -3,8 +3,8 @@
 use super::{Law, LimitReason, Sample, law::ProbingGradient};
 use crate::{
     Acquire, CallOutcome, Clock, Concurrency, Full, Permit, Priority, Tick,
+    observe::{Collector, Samples, WeakCollector},
     sync::{Arc, Mutex, lock},
-    watch::{Collector, Samples, WeakCollector},
 };
 use std::{
     fmt,

@@ -88,10 +88,6 @@ impl BoundedLimit {
         self.value = value;
     }
 
-    pub(super) fn hold(&mut self, reason: LimitReason) {
-        self.reason = reason;
-    }
-
     /// Tells whether `in_flight` is less than half of the limit.
     fn is_application_limited(&self, in_flight: u64) -> bool {
         2.0 * (in_flight as f64) < self.value

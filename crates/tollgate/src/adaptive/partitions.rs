@@ -33,7 +33,7 @@ use std::fmt;
 #[derive(Clone, Debug)]
 pub struct Partitions {
     limit: AdaptiveConcurrency,
-    shares: Arc<Vec<Share>>,
+    shares: Arc<Vec<Arc<Share>>>,
 }
 
 #[derive(Debug)]
@@ -62,33 +62,28 @@ impl Partitions {
     /// [`Full`] says why not.
     pub fn try_acquire(&self, name: &str) -> Result<PartitionPermit, Full> {
         let enforced = self.limit.concurrency();
-        let share = self.shares.iter().position(|share| *share.name == *name);
-        let (permit, place) = match enforced.try_acquire() {
-            Ok(permit) => (permit, share.and_then(|share| self.enter(share, u64::MAX))),
+        let share = self.share(name);
+        let (permit, slot) = match enforced.try_acquire() {
+            Ok(permit) => (permit, share.and_then(|share| ShareSlot::take(share, u64::MAX))),
             Err(full) if full.is_closed() => return Err(full),
             Err(full) => {
-                let limit = enforced.limit();
-                let most = |share: usize| (limit * self.shares[share].percent).div_ceil(100).max(1);
-                let place = share.and_then(|share| self.enter(share, most(share))).ok_or(full)?;
-                (enforced.acquire_beyond()?, Some(place))
+                let share = share.ok_or(full)?;
+                let most = (enforced.limit() * share.percent).div_ceil(100).max(1);
+                let slot = ShareSlot::take(share, most).ok_or(full)?;
+                (enforced.acquire_beyond()?, Some(slot))
             }
         };
-        Ok(PartitionPermit { call: self.limit.measured(Some(permit)), _place: place })
+        Ok(PartitionPermit { call: self.limit.measured(Some(permit)), _slot: slot })
     }
 
-    /// Counts one more call of a partition, unless it has `most` in flight.
-    fn enter(&self, index: usize, most: u64) -> Option<Place> {
-        let more = |count: u64| (count < most).then_some(count + 1);
-        // ORDERING: Relaxed, here and below: a count that guards nothing but itself.
-        self.shares[index].in_flight.fetch_update(Relaxed, Relaxed, more).ok()?;
-        Some(Place { shares: Arc::clone(&self.shares), index })
+    fn share(&self, name: &str) -> Option<&Arc<Share>> {
+        self.shares.iter().find(|share| *share.name == *name)
     }
 
     /// Returns how many calls of a partition are in flight; 0 if it was not declared.
     #[must_use]
     pub fn in_flight(&self, name: &str) -> u64 {
-        let share = self.shares.iter().find(|share| *share.name == *name);
-        share.map_or(0, |share| share.in_flight.load(Relaxed))
+        self.share(name).map_or(0, |share| share.in_flight.load(Relaxed))
     }
 }
 
@@ -122,10 +117,8 @@ impl PartitionsBuilder {
                 return Err(PartitionsError::Twice { name: name.clone() });
             }
         }
-        let share = |(name, percent): (Box<str>, u8)| Share {
-            name,
-            percent: percent.into(),
-            in_flight: AtomicU64::new(0),
+        let share = |(name, percent): (Box<str>, u8)| {
+            Arc::new(Share { name, percent: percent.into(), in_flight: AtomicU64::new(0) })
         };
         let shares = self.shares.into_iter().map(share).collect();
         Ok(Partitions { limit: self.limit, shares: Arc::new(shares) })
@@ -169,7 +162,7 @@ impl std::error::Error for PartitionsError {}
 #[derive(Debug)]
 pub struct PartitionPermit {
     call: MeasuredPermit,
-    _place: Option<Place>,
+    _slot: Option<ShareSlot>,
 }
 
 impl PartitionPermit {
@@ -184,15 +177,22 @@ impl PartitionPermit {
     }
 }
 
-/// One of what a partition has in flight.
+/// One call in flight of a partition.
 #[derive(Debug)]
-struct Place {
-    shares: Arc<Vec<Share>>,
-    index: usize,
+struct ShareSlot(Arc<Share>);
+
+impl ShareSlot {
+    /// Counts one more call, unless the partition has `most` in flight.
+    fn take(share: &Arc<Share>, most: u64) -> Option<Self> {
+        let more = |count: u64| (count < most).then_some(count + 1);
+        // ORDERING: Relaxed, here and below: a count that guards nothing but itself.
+        share.in_flight.fetch_update(Relaxed, Relaxed, more).ok()?;
+        Some(Self(Arc::clone(share)))
+    }
 }
 
-impl Drop for Place {
+impl Drop for ShareSlot {
     fn drop(&mut self) {
-        self.shares[self.index].in_flight.fetch_sub(1, Relaxed);
+        self.0.in_flight.fetch_sub(1, Relaxed);
     }
 }

@@ -44,9 +44,9 @@ pub use target::CurrentPolicy;
 
 use crate::{
     CallOutcome, Clock, Concurrency, KeyedLimiter, Limiter, Quota,
+    observe::{Collector, Samples, WeakCollector},
     sync::{Arc, Mutex, lock},
     wait::Engine,
-    watch::{Collector, Samples, WeakCollector},
 };
 use meter::Meter;
 use std::{fmt, sync::TryLockError, time::Duration};

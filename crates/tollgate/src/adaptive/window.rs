@@ -1,7 +1,7 @@
-//! What laws that decide once per window share: the window, a histogram, which hedging uses too, and jitter.
+//! The window that laws share which decide once per window, and its histogram, which hedging uses too.
 
 use super::Sample;
-use crate::{CallOutcome, Tick, wait::fraction};
+use crate::{CallOutcome, Tick, wait::Random};
 use std::{fmt, time::Duration};
 
 /// A window of samples: from the first one on, for its length give or take a tenth.
@@ -10,22 +10,22 @@ use std::{fmt, time::Duration};
 /// order of samples inside a window does not matter.
 #[derive(Clone, Debug)]
 pub(super) struct SampleWindow {
-    length: Duration,
-    jitter: Jitter,
+    pub(super) length: Duration,
+    pub(super) jitter: Random,
     /// Samples that began earlier do not count.
     from: Tick,
     /// When it opened and when it is over; `None` until its first sample.
     span: Option<(Tick, Tick)>,
-    samples: u64,
-    overloads: u64,
-    max_in_flight: u64,
+    pub(super) samples: u64,
+    pub(super) overloads: u64,
+    pub(super) max_in_flight: u64,
 }
 
 impl SampleWindow {
     pub(super) fn new(length: Duration, seed: u64) -> Self {
         Self {
             length,
-            jitter: Jitter::new(seed),
+            jitter: Random::new(seed),
             from: Tick::ZERO,
             span: None,
             samples: 0,
@@ -56,26 +56,6 @@ impl SampleWindow {
     /// Returns how long the window has been open.
     pub(super) fn age(&self, now: Tick) -> Duration {
         self.span.map_or(Duration::ZERO, |(opened, _)| now.since(opened))
-    }
-
-    pub(super) fn length(&self) -> Duration {
-        self.length
-    }
-
-    pub(super) fn samples(&self) -> u64 {
-        self.samples
-    }
-
-    pub(super) fn overloads(&self) -> u64 {
-        self.overloads
-    }
-
-    pub(super) fn max_in_flight(&self) -> u64 {
-        self.max_in_flight
-    }
-
-    pub(super) fn jitter(&mut self) -> &mut Jitter {
-        &mut self.jitter
     }
 
     /// Starts over, with samples that began since `from`.
@@ -162,31 +142,6 @@ fn middle(bucket: usize) -> f64 {
     ((STEPS + bucket % STEPS) as f64 + 0.5) * width
 }
 
-/// Numbers that look random and follow from a seed (SplitMix64).
-#[derive(Clone, Debug)]
-pub(super) struct Jitter {
-    seed: u64,
-    drawn: u64,
-}
-
-impl Jitter {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { seed, drawn: 0 }
-    }
-
-    /// Returns the next number, at least 0 and below 1.
-    pub(super) fn fraction(&mut self) -> f64 {
-        let place = self.drawn;
-        self.drawn = place.wrapping_add(1);
-        fraction(self.seed, place)
-    }
-
-    /// Returns `length` give or take a tenth.
-    pub(super) fn around(&mut self, length: Duration) -> Duration {
-        length.mul_f64(0.9 + 0.2 * self.fraction())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,14 +185,5 @@ mod tests {
         histogram.clear();
         histogram.add(0);
         assert_eq!(histogram.percentile(50.0), Some(1.0));
-    }
-
-    #[test]
-    fn jitter_is_spread_and_repeats_with_its_seed() {
-        let (mut one, mut two) = (Jitter::new(7), Jitter::new(7));
-        let drawn: Vec<f64> = (0..1000).map(|_| one.fraction()).collect();
-        assert!(drawn.iter().all(|it| (0.0..1.0).contains(it) && *it == two.fraction()));
-        let mean = drawn.iter().sum::<f64>() / 1000.0;
-        assert!((0.45..0.55).contains(&mean), "{mean}");
     }
 }

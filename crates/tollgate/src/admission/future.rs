@@ -126,10 +126,11 @@ impl Admit {
                         }
                         left = left.saturating_sub(rate.now().since(*began));
                     }
-                    let Some(mut acquire) = admission.slot(left, *this.priority) else {
+                    let Some(limit) = &admission.concurrency else {
                         *this.stage = Stage::Start;
                         return Poll::Ready(admission.pass(std::mem::take(this.booked), None));
                     };
+                    let mut acquire = limit.acquire().within(left).priority(*this.priority);
                     if !*this.is_task {
                         acquire = acquire.on_thread();
                     }

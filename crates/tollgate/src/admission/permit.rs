@@ -1,4 +1,4 @@
-//! What an admitted call holds.
+//! The permit of an admitted call.
 
 use crate::{CallOutcome, Pass, Permit, Tick};
 
@@ -13,15 +13,11 @@ use crate::{CallOutcome, Pass, Permit, Tick};
 #[derive(Debug)]
 #[must_use = "a permit that is dropped at once limits nothing; hold it while you work, then end it"]
 pub struct AdmissionPermit {
-    pass: Option<Pass<'static>>,
-    slot: Option<Permit>,
+    pub(super) pass: Option<Pass<'static>>,
+    pub(super) slot: Option<Permit>,
 }
 
 impl AdmissionPermit {
-    pub(super) const fn new(pass: Option<Pass<'static>>, slot: Option<Permit>) -> Self {
-        Self { pass, slot }
-    }
-
     /// Ends the call: tells the breaker how it went, and frees the slot.
     pub fn end(self, outcome: CallOutcome) {
         if let Some(pass) = self.pass {

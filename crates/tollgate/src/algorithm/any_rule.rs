@@ -1,7 +1,8 @@
 //! Any algorithm with its parameters, whatever the size of its state.
 
 use super::{
-    Algorithm, Gcra, PARAMETERS, Packed, Rule, SlidingCounter, SlidingLog, window::Window,
+    Algorithm, FixedWindow, Gcra, PARAMETERS, Packed, Rule, SlidingCounter, SlidingLog,
+    window::Window,
 };
 use crate::{Quota, QuotaError};
 use std::time::Duration;
@@ -30,12 +31,22 @@ impl AnyRule {
         quota: &Quota,
         epoch: Duration,
     ) -> Result<Self, QuotaError> {
-        Ok(match (Rule::new(algorithm, quota, epoch)?, algorithm) {
-            (Some(rule), _) if quota.starts_full() => Self::Word(rule),
-            (Some(rule), _) => Self::Kept(rule),
-            (None, Algorithm::SlidingLog) => Self::Log(SlidingLog::new(quota)?),
-            (None, _) => Self::Counter(SlidingCounter::new(quota, epoch)?.unpacked()),
-        })
+        let rule = match algorithm {
+            _ if quota.is_unlimited() => {
+                quota.check()?;
+                Rule::Unlimited
+            }
+            Algorithm::Gcra => Rule::Gcra(Gcra::new(quota)?),
+            Algorithm::FixedWindow | Algorithm::AnchoredWindow => {
+                Rule::FixedWindow(FixedWindow::new(algorithm, quota, epoch)?)
+            }
+            Algorithm::SlidingCounter => match SlidingCounter::new(quota, epoch)? {
+                counter if counter.packs() => Rule::SlidingCounter(counter),
+                counter => return Ok(Self::Counter(counter)),
+            },
+            Algorithm::SlidingLog => return Ok(Self::Log(SlidingLog::new(quota)?)),
+        };
+        Ok(if quota.starts_full() { Self::Word(rule) } else { Self::Kept(rule) })
     }
 
     pub(crate) const fn as_gcra(&self) -> Option<&Gcra> {
@@ -79,13 +90,20 @@ impl AnyRule {
     }
 
     /// Returns a number that differs between rules that read a state in different ways: it becomes part of
-    /// the fingerprint. Quotas of GCRA share their states, and so do limits of windows of one length.
+    /// the fingerprint. Rates of GCRA share their states, and so do budgets, and limits of windows of one length.
     #[inline]
     pub(crate) const fn salt(&self) -> u64 {
-        let Some((algorithm, window)) = self.window() else { return 0 };
         // Snapshots hold fingerprints, so an algorithm keeps its number.
         const { assert!(Algorithm::FixedWindow as u64 == 1 && Algorithm::SlidingLog as u64 == 4) };
-        let (kind, length_ns) = (algorithm as u64, window.length_ns);
+        const BUDGET: u64 = 5;
+        let (kind, length_ns) = match (self.window(), self) {
+            (Some((algorithm, window)), _) => (algorithm as u64, window.length_ns),
+            (
+                None,
+                Self::Word(Rule::Gcra(gcra) | Rule::PerCall(gcra)) | Self::Kept(Rule::Gcra(gcra)),
+            ) if gcra.is_budget() => (BUDGET, 0),
+            _ => return 0,
+        };
         (length_ns << 3 | kind).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 

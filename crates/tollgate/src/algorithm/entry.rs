@@ -3,7 +3,7 @@
 use super::{
     Algorithm, FixedWindow, Gcra, Idle, Log, Rule, SlidingCounter, SlidingLog, Step, TwoWindows,
 };
-use crate::{Decision, Quota, QuotaError, Tick, reservation::Taken, watch::Verb};
+use crate::{Decision, Quota, QuotaError, Tick, observe::Verb, reservation::Taken};
 use std::time::Duration;
 
 /// A state in the hands of its host, for code that does not care which algorithm it is.
@@ -25,7 +25,6 @@ macro_rules! on_entry {
     };
 }
 
-#[allow(clippy::inline_always, reason = "measured: the match folds where the entry is made")]
 impl Entry<'_> {
     /// Returns the parameters and the word if this is GCRA with a quota of its own.
     pub(crate) const fn gcra(&mut self) -> Option<(&Gcra, &mut u64)> {
@@ -180,7 +179,12 @@ impl PerCall {
             return Err(QuotaError::InitialPerCall);
         }
         if algorithm == Algorithm::Gcra {
-            return gcra_per_call(quota).map(Self::Gcra);
+            let gcra = Gcra::new(quota)?;
+            // Keys are forgotten when they are full, and a budget never is again.
+            if quota.count() == 0 {
+                return Err(QuotaError::RateZero { burst: quota.capacity() });
+            }
+            return Ok(Self::Gcra(gcra));
         }
         FixedWindow::aligned(quota, Duration::ZERO)?;
         if quota.period() != nominal.period() {
@@ -201,14 +205,4 @@ impl PerCall {
             _ => *policy,
         }
     }
-}
-
-/// Returns GCRA for a quota that comes with a call. Its keys are forgotten when they are full, so that a
-/// budget, which never is again, is refused.
-pub(crate) fn gcra_per_call(quota: &Quota) -> Result<Gcra, QuotaError> {
-    let gcra = Gcra::new(quota)?;
-    if quota.count() == 0 {
-        return Err(QuotaError::RateZero { burst: quota.capacity() });
-    }
-    Ok(gcra)
 }

@@ -49,17 +49,9 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
     pub(super) window: Window,
-    border: Border,
+    /// Aligned windows begin at `k x length - phase`; `None` if they begin at their first event.
+    phase_ns: Option<u64>,
     word: WindowWord,
-}
-
-/// Where windows begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Border {
-    /// At `k x length - phase`.
-    Aligned { phase_ns: u64 },
-    /// At the first event.
-    Anchored,
 }
 
 /// The window that a state stands for at some time.
@@ -101,9 +93,9 @@ impl FixedWindow {
         epoch: Duration,
     ) -> Result<Self, QuotaError> {
         let window = Window::new(quota, algorithm)?;
-        let (border, parts) = match algorithm {
-            Algorithm::AnchoredWindow => (Border::Anchored, 1000),
-            _ => (Border::Aligned { phase_ns: phase(epoch, window.length_ns) }, 4),
+        let (phase_ns, parts) = match algorithm {
+            Algorithm::AnchoredWindow => (None, 1000),
+            _ => (Some(phase(epoch, window.length_ns)), 4),
         };
         let word = WindowWord::new(window.length_ns, parts, epoch);
         // The other half is for what is forced beyond the limit.
@@ -111,11 +103,11 @@ impl FixedWindow {
         if window.limit > most {
             return Err(QuotaError::LimitTooLarge { limit: window.limit, most, algorithm });
         }
-        Ok(Self { window, border, word })
+        Ok(Self { window, phase_ns, word })
     }
 
     pub(crate) const fn is_anchored(&self) -> bool {
-        matches!(self.border, Border::Anchored)
+        self.phase_ns.is_none()
     }
 
     pub(crate) const fn algorithm(&self) -> Algorithm {
@@ -139,12 +131,12 @@ impl FixedWindow {
     const fn end_ns(&self, now: Tick) -> u64 {
         let now_ns = if now.as_nanos() < Tick::HORIZON.as_nanos() { now } else { Tick::HORIZON };
         let now_ns = now_ns.as_nanos();
-        match self.border {
+        match self.phase_ns {
             // OVERFLOW: horizon and phase are below 2^59 and 2^55.
-            Border::Aligned { phase_ns } => {
+            Some(phase_ns) => {
                 ((now_ns + phase_ns) / self.window.length_ns + 1) * self.window.length_ns - phase_ns
             }
-            Border::Anchored => self.word.round_up(now_ns + self.window.length_ns),
+            None => self.word.round_up(now_ns + self.window.length_ns),
         }
     }
 
@@ -161,14 +153,19 @@ impl FixedWindow {
             return None;
         }
         let (rounded_ns, count) = self.word.split(word);
-        let end_ns = match self.border {
-            Border::Aligned { phase_ns } => {
+        // A word at rest may name a time before the first border.
+        if count == 0 {
+            return None;
+        }
+        let end_ns = match self.phase_ns {
+            // OVERFLOW: what counts ends at a border after the origin.
+            Some(phase_ns) => {
                 (rounded_ns + phase_ns) / self.window.length_ns * self.window.length_ns - phase_ns
             }
-            Border::Anchored => rounded_ns,
+            None => rounded_ns,
         };
         let is_over = end_ns <= now.min(Tick::HORIZON).as_nanos();
-        (!is_over && count > 0).then_some(View { count, end_ns })
+        (!is_over).then_some(View { count, end_ns })
     }
 
     #[inline]
@@ -201,7 +198,6 @@ impl Step for FixedWindow {
     /// Looks at the window once. In a window that counts already, a permit more is a word higher by one:
     /// two divisions instead of seven.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: parameters and decision stay in registers")]
     fn decide(&self, word: &mut u64, now: Tick, cost: u64) -> Decision {
         let view = self.view(*word, now);
         let decision = self.answer(view, now, cost);
@@ -264,24 +260,18 @@ impl Packed for FixedWindow {
     }
 
     fn to_words(self) -> [u64; PARAMETERS] {
-        let border = match self.border {
-            Border::Aligned { phase_ns } => phase_ns,
-            Border::Anchored => ANCHORED,
-        };
+        let phase_ns = self.phase_ns.unwrap_or(ANCHORED);
         let WindowWord { grain_ns, shift_ns } = self.word;
         let Window { length_ns, limit, initial } = self.window;
-        [length_ns, limit, border, initial, grain_ns, shift_ns, 0, 0]
+        [length_ns, limit, phase_ns, initial, grain_ns, shift_ns, 0, 0]
     }
 
     #[inline]
     fn from_words(words: [u64; PARAMETERS]) -> Self {
-        let [length_ns, limit, border, initial, grain_ns, shift_ns, ..] = words;
-        let border = match border {
-            ANCHORED => Border::Anchored,
-            phase_ns => Border::Aligned { phase_ns },
-        };
+        let [length_ns, limit, phase_ns, initial, grain_ns, shift_ns, ..] = words;
+        let phase_ns = Some(phase_ns).filter(|phase_ns| *phase_ns != ANCHORED);
         let window = Window { length_ns, limit, initial };
-        Self { window, border, word: WindowWord { grain_ns, shift_ns } }
+        Self { window, phase_ns, word: WindowWord { grain_ns, shift_ns } }
     }
 }
 
@@ -299,7 +289,7 @@ impl Succeed for FixedWindow {
     /// old quota can write to it.
     fn succeed(&self, old: &Self, word: &u64, now: Tick, how: Inherit) -> u64 {
         let view = old.view(*word, now);
-        let same = (self.window.length_ns, self.border) == (old.window.length_ns, old.border);
+        let same = (self.window.length_ns, self.phase_ns) == (old.window.length_ns, old.phase_ns);
         let window = if same { view } else { self.view(0, now) };
         let next = match self.window.carry(&old.window, view.count, how) {
             None => self.initial(now),

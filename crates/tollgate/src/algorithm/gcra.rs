@@ -60,14 +60,13 @@
 //! beyond the burst by `force` and `reserve`; (3) the time between two permits is not rounded.
 
 mod booking;
+mod quota_change;
 mod scale;
 
 pub(crate) use booking::Booked;
 
 use super::{
-    Idle, Inherit, PARAMETERS, Packed, Step, Succeed,
-    inherit::{FRACTION, used_after},
-    share,
+    Idle, PARAMETERS, Packed, Step, share,
     word_time::{self, AHEAD_MAX, OWED},
 };
 use crate::{
@@ -248,7 +247,7 @@ impl Gcra {
         let level = Level { at: now, limit: self.burst, remaining, full };
         if after.is_some() {
             Decision::allowed(level, cost)
-        } else if cost > self.burst {
+        } else if cost > self.burst || self.scale.is_budget() {
             Decision::never(level, cost)
         } else {
             // The call passes once tat + cost - now <= burst. Here tat + cost > burst, or it would
@@ -274,29 +273,8 @@ impl Gcra {
         let most = position + (self.span(self.burst) + debt).min(self.ahead_max());
         let base = self.place(*tat).max(position);
         let booked = self.debt_span(cost).map_or(most, |span| base + span);
-        // What is booked further already, by an earlier quota, stays so.
+        // A booking by an earlier quota that reaches further stays.
         self.raise(tat, booked.min(most));
-    }
-
-    /// Returns how far this limiter is booked ahead if it was `ahead` under `old`; `None` if it
-    /// starts anew.
-    pub(crate) fn carry(&self, old: &Self, ahead: u64, how: Inherit) -> Option<u64> {
-        let (full, old_full) = (self.span(self.burst), old.span(old.burst));
-        let is_share = how == Inherit::Proportional && ahead <= old_full && old_full > 0;
-        // A budget that never refills counts whole permits, and rounds what is left down.
-        if is_share && !self.scale.is_budget() {
-            // Rounded so that nobody loses anything, by less than one place.
-            // OVERFLOW: both are below 2^62, and the quotient is at most `full`.
-            return Some((u128::from(ahead) * u128::from(full) / u128::from(old_full)) as u64);
-        }
-        // OVERFLOW: fewer than 2^62 places, so below 2^126.
-        let used = (u128::from(ahead) << FRACTION) / u128::from(old.scale.per_permit);
-        let used = used_after(how, used, old.burst, self.burst)?;
-        // OVERFLOW: below 2^62 whole permits and 2^64 parts, of less than 2^58 places each.
-        let (whole, part) = (used >> FRACTION, used & u128::from(u64::MAX));
-        let places = u128::from(self.scale.per_permit);
-        let ahead = whole * places + (part * places).div_ceil(1 << FRACTION);
-        Some(ahead.min(u128::from(self.ahead_max())) as u64)
     }
 
     /// Returns the state that a word of a table stands for, by a quota that is in force since `since`; `hint` is
@@ -307,15 +285,23 @@ impl Gcra {
         let is_left_over = if word_time::is_budget(word) {
             !self.scale.is_budget()
         } else {
-            // What was written later is not shortened: else two quotas in turn would free each other's keys.
+            // A later word is not shortened: else two quotas in turn would free each other's keys.
             word < OWED
                 && hint.is_longer_than(self.hint)
                 && time.saturating_sub(hint.refill_most()) <= word_time::from_tick(since)
         };
-        if !is_left_over || self.place(time) <= self.position(now) + self.span(self.burst) {
+        if !is_left_over {
             return time;
         }
-        time.min(self.word(self.position(since) + self.span(self.burst)))
+        let (place, full) = (self.place(time), self.span(self.burst));
+        let end = self.position(since) + full;
+        // Less than a permit beyond is what an adaptive rate leaves, whose burst is rounded: it is no gain. More is
+        // cut whatever the time is now: else a key that has refilled is booked again when what was left comes
+        // within the burst.
+        if place < end + self.span(1) && place <= self.position(now) + full {
+            return time;
+        }
+        time.min(self.word(end))
     }
 
     /// The hint of the words that this quota writes; of a budget one that none has.
@@ -352,7 +338,6 @@ impl Gcra {
 
     /// [`Step::decide`] with the position of `now` at hand.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: a decision is too large to be copied")]
     pub(crate) const fn decide_at(
         &self,
         tat: u64,
@@ -469,24 +454,23 @@ impl Packed for Gcra {
     }
 }
 
-impl Idle for Gcra {
-    fn burden(&self, tat: &u64, now: Tick) -> u64 {
-        share(self.place(*tat).saturating_sub(self.position(now)), self.span(self.burst))
+impl Gcra {
+    /// What [`from_words`](Packed::from_words) returns if a permit lasts a whole time.
+    #[inline(always)]
+    pub(crate) fn whole_from_words([a, b, c, d]: [u64; 4]) -> Option<Self> {
+        Self::from_words([a, b, c, d, 0, 0, 0, 0]).whole()
+    }
+
+    /// Returns these parameters if a permit lasts a whole time, as the compiler then knows it.
+    #[inline(always)]
+    pub(crate) fn whole(&self) -> Option<Self> {
+        self.scale.whole().map(|scale| Self { scale, ..*self })
     }
 }
 
-impl Succeed for Gcra {
-    /// The word of a limiter at rest changes, too, so that no decision by the old quota can write to
-    /// it: to `now`, or to the ninth before; to two or one for a budget, which counts as nothing used.
-    fn succeed(&self, old: &Self, tat: &u64, now: Tick, how: Inherit) -> u64 {
-        let ahead = old.place(*tat).saturating_sub(old.position(now));
-        let at_rest = if self.scale.is_budget() { 2 } else { word_time::from_tick(now) };
-        let at_rest = at_rest.saturating_sub(u64::from(at_rest == *tat));
-        match self.carry(old, ahead, how) {
-            None => self.initial(now).max(at_rest),
-            Some(0) => at_rest,
-            Some(ahead) => self.word(self.position(now) + ahead),
-        }
+impl Idle for Gcra {
+    fn burden(&self, tat: &u64, now: Tick) -> u64 {
+        share(self.place(*tat).saturating_sub(self.position(now)), self.span(self.burst))
     }
 }
 

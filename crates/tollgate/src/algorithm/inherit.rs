@@ -1,4 +1,4 @@
-//! What becomes of the state when the quota changes.
+//! How a change of quota carries the state over.
 
 /// What a limiter keeps of its past when it is given a new quota.
 ///
@@ -18,35 +18,17 @@
 pub enum Inherit {
     /// Forget the past.
     Reset,
-    /// What is left stays left, up to the new burst.
+    /// The permits that are left stay, up to the new burst.
     AsIs,
     /// The same share of the burst is left. The default: nobody gains or loses by a change.
     #[default]
     Proportional,
-    /// What is used stays used.
+    /// The permits that are used stay used.
     Additive,
 }
 
 /// Fraction bits of the amounts below.
 pub(super) const FRACTION: u32 = 64;
-
-/// Returns what is used after a change, given what was used before, both in 2^-64 permits;
-/// `None` means that the limiter starts anew.
-///
-/// OVERFLOW: capacities are at most 10^15 < 2^50 and debts below 2^58 permits, so every amount is
-/// below 2^123.
-pub(super) fn used_after(how: Inherit, used: u128, old: u64, new: u64) -> Option<u128> {
-    let (old_full, new_full) = ((old as i128) << FRACTION, (new as i128) << FRACTION);
-    let left = old_full - used as i128;
-    let left_after = match how {
-        Inherit::Reset => return None,
-        Inherit::AsIs => left.min(new_full),
-        Inherit::Additive => new_full - used as i128,
-        Inherit::Proportional if left <= 0 || old == 0 => left.min(0),
-        Inherit::Proportional => share(left as u128, old, new) as i128,
-    };
-    Some((new_full - left_after) as u128)
-}
 
 impl Inherit {
     /// Returns what is used after a change of the burst from `old` to `new`, given what was used
@@ -56,7 +38,18 @@ impl Inherit {
     /// Bursts are at most 10^15 permits, and what is used below 2^58.
     #[must_use]
     pub fn used_after(self, used: u128, old: u64, new: u64) -> Option<u128> {
-        used_after(self, used, old, new)
+        // OVERFLOW: capacities are at most 10^15 < 2^50 and debts below 2^58 permits, so every amount is
+        // below 2^123.
+        let (old_full, new_full) = ((old as i128) << FRACTION, (new as i128) << FRACTION);
+        let left = old_full - used as i128;
+        let left_after = match self {
+            Self::Reset => return None,
+            Self::AsIs => left.min(new_full),
+            Self::Additive => new_full - used as i128,
+            Self::Proportional if left <= 0 || old == 0 => left.min(0),
+            Self::Proportional => share(left as u128, old, new) as i128,
+        };
+        Some((new_full - left_after) as u128)
     }
 }
 
@@ -76,8 +69,8 @@ mod tests {
         for (old, new) in [(3, 7), (7, 3), (1, 3), (10, 1), (1, 999_999_999_999_999)] {
             for used in 0..=old {
                 let used = u128::from(used) << FRACTION;
-                let there = used_after(Inherit::Proportional, used, old, new).unwrap();
-                let back = used_after(Inherit::Proportional, there, new, old).unwrap();
+                let there = Inherit::Proportional.used_after(used, old, new).unwrap();
+                let back = Inherit::Proportional.used_after(there, new, old).unwrap();
                 assert!(back <= used, "{old}->{new}: {used} became {back}");
             }
         }
@@ -99,9 +92,9 @@ mod tests {
             (Inherit::AsIs, 100, -30, 500, -30),
         ] {
             let used = permits(old - left) as u128;
-            let got = used_after(how, used, old as u64, new as u64).unwrap();
+            let got = how.used_after(used, old as u64, new as u64).unwrap();
             assert_eq!(permits(new) - got as i128, permits(after), "{how:?} {old}->{new}");
         }
-        assert_eq!(used_after(Inherit::Reset, 1, 1, 1), None);
+        assert_eq!(Inherit::Reset.used_after(1, 1, 1), None);
     }
 }

@@ -3,9 +3,8 @@
 //! Tables of many keys hold words of several quotas and algorithms side by side. A [`Rule`] is what
 //! such a word means. It costs one predictable branch over the algorithm itself.
 
-use super::{Algorithm, FixedWindow, Gcra, Idle, PARAMETERS, Packed, SlidingCounter, Step};
-use crate::{Quota, QuotaError, Tick, decision::Decision, table::Hint};
-use std::time::Duration;
+use super::{FixedWindow, Gcra, Idle, PARAMETERS, Packed, SlidingCounter, Step};
+use crate::{Tick, decision::Decision, table::Hint};
 
 /// An algorithm with its parameters, whose state is the word a host keeps. A word of zero is the
 /// state of a key never seen.
@@ -20,7 +19,7 @@ pub(crate) enum Rule {
     Unlimited,
 }
 
-/// Runs `$body` with the algorithm and its unpacked state, and packs what comes of it.
+/// Runs `$body` with the algorithm and its unpacked state.
 macro_rules! on_word {
     ($rule:expr, $word:expr, $step:ident, $state:ident => $body:expr, else $other:expr) => {
         match $rule {
@@ -33,8 +32,7 @@ macro_rules! on_word {
     (@one $word:expr, $step:ident, $state:ident => $body:expr) => {{
         #[allow(unused_mut, reason = "some bodies only look")]
         let mut $state = $step.unpack(*$word);
-        let result = $body;
-        result
+        $body
     }};
 }
 
@@ -52,29 +50,6 @@ macro_rules! change_word {
 impl Rule {
     /// The kind of [`Gcra`] in [`to_words`](Self::to_words).
     pub(crate) const GCRA: u64 = 1;
-
-    /// Returns the rule for a quota; `None` if the algorithm needs more than a word for it.
-    pub(crate) fn new(
-        algorithm: Algorithm,
-        quota: &Quota,
-        epoch: Duration,
-    ) -> Result<Option<Self>, QuotaError> {
-        if quota.is_unlimited() {
-            quota.check()?;
-            return Ok(Some(Self::Unlimited));
-        }
-        Ok(match algorithm {
-            Algorithm::Gcra => Some(Self::Gcra(Gcra::new(quota)?)),
-            Algorithm::FixedWindow | Algorithm::AnchoredWindow => {
-                Some(Self::FixedWindow(FixedWindow::new(algorithm, quota, epoch)?))
-            }
-            Algorithm::SlidingCounter => {
-                let counter = SlidingCounter::new(quota, epoch)?;
-                counter.packs().then_some(Self::SlidingCounter(counter))
-            }
-            Algorithm::SlidingLog => None,
-        })
-    }
 
     /// Returns a number for the kind and the parameters, for hosts that keep them in atomics.
     pub(crate) fn to_words(self) -> (u64, [u64; PARAMETERS]) {

@@ -13,7 +13,12 @@
 //! # State and units
 //!
 //! A ring of (tick, sum of costs so far), 16 bytes each. Events of one tick share an entry, so there are
-//! never more entries than permits in the limit; the ring is allocated once, at that size.
+//! never more entries than permits in the limit; the ring is allocated once, at that size. It grows only if reservations
+//! are cancelled: such an entry costs nothing from then on, and leaves with its window, or when there are a
+//! quarter as many as others.
+//!
+//! Sums count from the first entry of a block of 512, and each block has the sum before it. So a cancel changes the
+//! younger sums of one block, and those of the younger blocks.
 //!
 //! # Costs above the limit
 //!
@@ -27,7 +32,7 @@
 //! 1.0 s: 4 leave, 11 owed    1.4 s: 6 leave, 5 owed    2.0 s: 4 leave, 1 owed    2.4 s: 6 leave, 5 free
 //! ```
 //!
-//! What is owed can be given back, before all entries. It is at most what takes 4.5 years to pay off; more is
+//! Owed permits can be given back, before all entries. They are at most what takes 4.5 years to pay off; more is
 //! refused. A limit of zero owes nothing: what is booked there leaves after one window.
 //!
 //! # Exact and approximate
@@ -45,7 +50,7 @@
 //!
 //! 16 bytes per permit of the limit, which is therefore at most 2^20; amortised one entry written
 //! and one removed per event, behind a short lock. Sums let a denial find its wait by bisection. A
-//! cancel changes the sums of all younger entries, or of all older ones if they are fewer.
+//! cancel changes at most 512 sums of entries, and one for each younger block.
 //!
 //! Source: the textbook log. Departures: (1) weighted entries, as prefix sums; (2) refused events leave
 //! no entry; (3) the boundary is half-open; textbooks differ.
@@ -66,25 +71,36 @@ pub struct SlidingLog {
 /// The state of a [`SlidingLog`]: what passed in the last window, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
-    /// INVARIANT: ticks rise strictly and costs are positive, so sums rise strictly.
+    /// INVARIANT: ticks rise strictly, and the newest cost is positive.
     entries: VecDeque<Entry>,
+    /// What the sums of each block are added to. INVARIANT: there is one for each block that has an entry.
+    blocks: VecDeque<u64>,
+    /// Entries of the first block that have left.
+    skipped: usize,
+    /// At least as many entries have no cost any more.
+    cancelled: usize,
     /// The sum before the first entry.
     before: u64,
-    /// What is booked beyond the entries. INVARIANT: if there is any, there are entries, and all of them were
+    /// Permits booked beyond the entries. INVARIANT: if there is any, there are entries, and all of them were
     /// inside one window when the log was last written.
     owed: u64,
 }
 
+/// Entries of a block: a cancel in a log of a million changes about as many sums of entries as of blocks.
+const BLOCK: usize = 512;
+
 impl Log {
     /// Returns the memory of the entries.
     pub(crate) fn bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>()
+        self.entries.capacity() * size_of::<Entry>() + self.blocks.capacity() * size_of::<u64>()
     }
 
     /// Returns the cost of the first `count` entries.
     fn cost_of(&self, count: usize) -> u64 {
+        let Some(last) = count.checked_sub(1) else { return 0 };
         // OVERFLOW: sums wrap, but their differences are at most 2^60.
-        count.checked_sub(1).map_or(0, |last| self.entries[last].sum.wrapping_sub(self.before))
+        let sum = self.blocks[(self.skipped + last) / BLOCK].wrapping_add(self.entries[last].sum);
+        sum.wrapping_sub(self.before)
     }
 
     /// Returns the cost of all entries, expired ones included.
@@ -92,35 +108,90 @@ impl Log {
         self.cost_of(self.entries.len())
     }
 
-    /// Returns (tick, cost) of each entry but the first `skipped`.
+    /// Returns (tick, cost) of each entry that has a cost but the first `skipped`.
     fn iter(&self, skipped: usize) -> impl Iterator<Item = (Tick, u64)> {
         let cost = |index| self.cost_of(index + 1) - self.cost_of(index);
-        (skipped..self.entries.len()).map(move |index| (self.entries[index].tick, cost(index)))
+        let entries =
+            (skipped..self.entries.len()).map(move |index| (self.entries[index].tick, cost(index)));
+        entries.filter(|(_, cost)| *cost > 0)
     }
 
-    /// Returns how many entries come before the first that is not `old`. As a rule few are, so it
+    /// Returns how many entries come before the first that is not `old`, given its index. As a rule few are, so it
     /// doubles its steps before it bisects.
-    fn count_while(&self, old: impl Fn(&Entry) -> bool) -> usize {
-        let mut end = 1;
-        while self.entries.get(end - 1).is_some_and(&old) {
+    fn count_while(&self, old: impl Fn(usize) -> bool) -> usize {
+        let (mut end, len) = (1, self.entries.len());
+        while end <= len && old(end - 1) {
             end *= 2;
         }
-        let (mut from, mut to) = (end / 2, self.entries.len().min(end - 1));
+        let (mut from, mut to) = (end / 2, len.min(end - 1));
         while from < to {
             let middle = usize::midpoint(from, to);
-            match old(&self.entries[middle]) {
+            match old(middle) {
                 true => from = middle + 1,
                 false => to = middle,
             }
         }
         from
     }
+
+    /// Adds an entry behind the newest, or adds to that.
+    fn push(&mut self, tick: Tick, cost: u64, is_new: bool) {
+        let total = self.before.wrapping_add(self.total());
+        if is_new {
+            if (self.skipped + self.entries.len()) / BLOCK == self.blocks.len() {
+                self.blocks.push_back(total);
+            }
+            self.entries.push_back(Entry { tick, sum: 0 });
+        }
+        let last = self.skipped + self.entries.len() - 1;
+        // OVERFLOW: see `cost_of`.
+        let sum = total.wrapping_add(cost).wrapping_sub(self.blocks[last / BLOCK]);
+        self.entries.back_mut().into_iter().for_each(|newest| *newest = Entry { tick, sum });
+    }
+
+    /// Removes the first `count` entries. Returns what they cost.
+    fn drop_first(&mut self, count: usize) -> u64 {
+        let cost = self.cost_of(count);
+        self.entries.drain(..count);
+        self.blocks.drain(..(self.skipped + count) / BLOCK);
+        self.skipped = (self.skipped + count) % BLOCK;
+        self.before = self.before.wrapping_add(cost);
+        cost
+    }
+
+    /// Takes up to `most` from the entry at `index`.
+    fn take_from(&mut self, index: usize, most: u64) -> u64 {
+        let cost = self.cost_of(index + 1) - self.cost_of(index);
+        let (amount, block) = (most.min(cost), (self.skipped + index) / BLOCK);
+        let end = self.entries.len().min((block + 1) * BLOCK - self.skipped);
+        let younger = self.entries.range_mut(index..end);
+        younger.for_each(|entry| entry.sum = entry.sum.wrapping_sub(amount));
+        let younger = self.blocks.range_mut(block + 1..);
+        younger.for_each(|sum| *sum = sum.wrapping_sub(amount));
+        self.cancelled += usize::from(amount == cost);
+        while !self.entries.is_empty() && self.cost_of(self.entries.len() - 1) == self.total() {
+            self.entries.pop_back();
+            self.cancelled -= 1;
+        }
+        if self.cancelled > self.entries.len() / 4 + BLOCK {
+            self.compact();
+        }
+        amount
+    }
+
+    /// Drops the entries that have no cost any more.
+    fn compact(&mut self) {
+        let (live, entries) = (self.iter(0).collect::<Vec<_>>(), std::mem::take(&mut self.entries));
+        *self = Self { entries, owed: self.owed, ..Self::default() };
+        self.entries.clear();
+        live.into_iter().for_each(|(tick, cost)| self.push(tick, cost, true));
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     tick: Tick,
-    /// Of the costs of this entry and all before, modulo 2^64.
+    /// Of the costs of this entry and those before it in its block, modulo 2^64.
     sum: u64,
 }
 
@@ -181,7 +252,7 @@ impl SlidingLog {
 
     /// Returns how many entries have left, and their cost.
     fn expired(&self, log: &Log, now: Tick) -> (usize, u64) {
-        let gone = log.count_while(|entry| self.leaves_at(entry) <= now);
+        let gone = log.count_while(|index| self.leaves_at(&log.entries[index]) <= now);
         (gone, log.cost_of(gone))
     }
 
@@ -246,25 +317,20 @@ impl SlidingLog {
         let last = permits.saturating_sub(1);
         let Some(turns) = last.checked_div(log.total()) else { return Tick::ZERO };
         let place = last % log.total();
-        let is_before = |entry: &Entry| entry.sum.wrapping_sub(log.before) <= place;
-        let entry = &log.entries[log.entries.partition_point(is_before)];
+        let entry = &log.entries[log.count_while(|index| log.cost_of(index + 1) <= place)];
         ns_later(self.leaves_at(entry), turns.saturating_mul(self.window.length_ns))
     }
 
     fn push(&self, log: &mut Log, tick: Tick, cost: u64) {
-        let full = log.entries.len() >= self.room();
-        // OVERFLOW: see `cost_of`.
-        let sum = log.before.wrapping_add(log.total()).wrapping_add(cost);
-        match log.entries.back_mut() {
-            Some(newest) if newest.tick == tick || full => *newest = Entry { tick, sum },
-            _ => log.entries.push_back(Entry { tick, sum }),
+        let is_full = log.entries.len() >= self.room() + log.cancelled;
+        let is_new = log.entries.back().is_none_or(|newest| newest.tick != tick && !is_full);
+        if cost > 0 {
+            log.push(tick, cost, is_new);
         }
     }
 
     fn drop_expired(&self, log: &mut Log, now: Tick) {
-        let (gone, cost) = self.expired(log, now);
-        log.entries.drain(..gone);
-        log.before = log.before.wrapping_add(cost);
+        log.drop_first(self.expired(log, now).0);
     }
 
     /// Lets owed permits take the places of those that have left by `now`.
@@ -281,10 +347,7 @@ impl SlidingLog {
             && let Some(tick) = log.entries.front().map(|first| self.leaves_at(first))
             && tick <= now
         {
-            let cost = log.cost_of(1);
-            log.entries.pop_front();
-            log.before = log.before.wrapping_add(cost);
-            let part = cost.min(log.owed);
+            let part = log.drop_first(1).min(log.owed);
             log.owed -= part;
             self.push(log, tick, part);
         }
@@ -298,28 +361,7 @@ impl SlidingLog {
         };
         let part = free.min(log.owed);
         log.owed -= part;
-        if part > 0 {
-            self.push(log, now, part);
-        }
-    }
-
-    /// Takes up to `most` from the entry at `index`.
-    fn take_from(log: &mut Log, index: usize, most: u64) -> u64 {
-        let cost = log.cost_of(index + 1) - log.cost_of(index);
-        let amount = most.min(cost);
-        // Only differences matter: all sums behind it fall, or all before it rise, whichever are fewer.
-        if index < log.entries.len() / 2 {
-            log.before = log.before.wrapping_add(amount);
-            let older = log.entries.range_mut(..index);
-            older.for_each(|entry| entry.sum = entry.sum.wrapping_add(amount));
-        } else {
-            let younger = log.entries.range_mut(index..);
-            younger.for_each(|entry| entry.sum = entry.sum.wrapping_sub(amount));
-        }
-        if amount == cost {
-            log.entries.remove(index);
-        }
-        amount
+        self.push(log, now, part);
     }
 }
 
@@ -393,7 +435,7 @@ impl Step for SlidingLog {
         }
         self.advance(log, now);
         let found = log.entries.binary_search_by_key(&tick, |entry| entry.tick);
-        let taken = found.map_or(0, |index| Self::take_from(log, index, most));
+        let taken = found.map_or(0, |index| log.take_from(index, most));
         let unpaid = log.owed.min(most - taken);
         log.owed -= unpaid;
         self.place_owed(log, now);
@@ -411,7 +453,7 @@ impl Step for SlidingLog {
             && left > 0
             && self.leaves_at(newest) > now
         {
-            left -= Self::take_from(log, log.entries.len() - 1, left);
+            left -= log.take_from(log.entries.len() - 1, left);
         }
         cost - left
     }

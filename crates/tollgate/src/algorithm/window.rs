@@ -1,11 +1,7 @@
 //! What all window algorithms share: the limit of a window, the answer by what is used of it, and what
 //! a change of quota keeps.
 
-use super::{
-    Algorithm, Inherit,
-    inherit::{FRACTION, used_after},
-    word_time,
-};
+use super::{Algorithm, Inherit, inherit::FRACTION, word_time};
 use crate::{
     Initial, Quota, QuotaError, Tick,
     decision::{Decision, Level, Outcome},
@@ -66,7 +62,6 @@ impl Window {
     /// Answers a call by what is `used` before it. `full` returns when all is free again after so many
     /// permits were taken, and `retry` when the call passes, both in nanoseconds.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: the decision stays in registers")]
     pub(super) fn answer(
         &self,
         (now, cost): (Tick, u64),
@@ -93,7 +88,7 @@ impl Window {
 
     /// Returns how much is used after a change of quota; `None` if the state starts anew.
     pub(super) fn carry(&self, old: &Self, used: u64, how: Inherit) -> Option<u64> {
-        let after = used_after(how, u128::from(used) << FRACTION, old.limit, self.limit)?;
+        let after = how.used_after(u128::from(used) << FRACTION, old.limit, self.limit)?;
         Some(u64::try_from(after.div_ceil(1 << FRACTION)).unwrap_or(u64::MAX))
     }
 }

@@ -23,7 +23,6 @@ pub(crate) const PER_NANO: u64 = 9;
 
 /// Returns a tick as a word holds it; ticks beyond the horizon count as the horizon.
 #[inline(always)]
-#[allow(clippy::inline_always, reason = "measured: one multiplication")]
 pub(crate) const fn from_tick(tick: Tick) -> u64 {
     let tick = if tick.as_nanos() < Tick::HORIZON.as_nanos() { tick } else { Tick::HORIZON };
     tick.as_nanos() * PER_NANO

@@ -2,11 +2,11 @@
 
 use super::{
     Breaker, KeyedBreaker,
-    host::{Host, Judge},
-    machine::{Machine, Rules},
-    window::{BreakerWindow, CallWindow, Extent, Threshold, Trip},
+    host::Host,
+    machine::Rules,
+    window::{BreakerWindow, Extent, Threshold, Trip},
 };
-use crate::{Clock, sync::Arc, watch::STRIPES};
+use crate::{Clock, observe::STRIPES, sync::Arc};
 use std::{
     fmt,
     hash::{BuildHasher, RandomState},
@@ -25,7 +25,7 @@ use std::{
 /// | [`jitter`](Self::jitter) | 10 % | many clients do not come back at once |
 /// | [`trials`](Self::trials), [`close_after`](Self::close_after) | 3, all of them | one success may be luck |
 /// | [`patience`](Self::patience) | `open_for`, at least 1 s | a trial that hangs blocks nobody for longer |
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "it does nothing until it is built"]
 pub struct BreakerBuilder {
     trips: Vec<Trip>,
@@ -264,28 +264,20 @@ impl BreakerBuilder {
 /// Checked settings, from which breakers are made.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
-    rules: Rules,
-    window: Extent,
-    trips: Box<[Trip]>,
-    min_calls: u64,
+    pub(super) rules: Rules,
+    pub(super) window: Extent,
+    pub(super) trips: Box<[Trip]>,
+    pub(super) min_calls: u64,
     pub(super) idle_after: Duration,
     pub(super) clock: Clock,
-    seed: u64,
+    pub(super) seed: u64,
     pub(super) name: Box<str>,
 }
 
 impl Template {
-    /// Makes a breaker; those of different keys draw different jitter.
+    /// Returns the breaker of a key; see [`Host::new`].
     pub(super) fn breaker(&self, key: u64, stripes: usize) -> Breaker {
-        let machine = Machine::new(self.rules.clone(), self.seed ^ key);
-        let judge = Judge {
-            window: CallWindow::new(self.window, stripes),
-            trips: self.trips.clone(),
-            min_calls: self.min_calls,
-            stripes,
-        };
-        let host = Host::new(machine, judge, self.clock.clone(), self.name.clone());
-        Breaker { host: Arc::new(host) }
+        Breaker { host: Arc::new(Host::new(self, key, stripes)) }
     }
 }
 
@@ -301,16 +293,6 @@ fn check_time(setting: &str, value: Duration) -> Result<(), BreakerError> {
         return Ok(());
     }
     Err(BreakerError(format!("{setting} {value:?} is too short; use at least 1 ms")))
-}
-
-impl fmt::Debug for BreakerBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BreakerBuilder")
-            .field("name", &self.name)
-            .field("trips", &self.trips)
-            .field("window", &self.window)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Why a breaker cannot be built.

@@ -11,6 +11,7 @@
 //! under the lock, the word last.
 
 use super::{
+    builder::Template,
     machine::{Hold, Machine, OpenReason, Phase, Role, Rules, Ticket},
     pass::{BreakerState, Open},
     window::{CallWindow, Mark, Threshold, Totals, Trip, stripe},
@@ -49,7 +50,7 @@ pub struct BreakerCounts {
     /// Those among them that were slow.
     pub slow: u64,
     /// Results that decided nothing: of calls that began before the last transition, or that passed
-    /// because the breaker was held closed or only watched.
+    /// because the breaker was held closed or in shadow mode.
     pub without_effect: u64,
     /// Calls that were refused.
     pub refused: u64,
@@ -59,15 +60,6 @@ pub struct BreakerCounts {
     pub trials: u64,
     /// How often it opened.
     pub opened: u64,
-}
-
-/// The counts that the window does not hold.
-#[derive(Debug)]
-struct Tally {
-    without_effect: AtomicU64,
-    would_refuse: AtomicU64,
-    /// Striped: an open breaker may refuse millions each second.
-    refused: Box<[Padded<AtomicU64>]>,
 }
 
 #[derive(Debug)]
@@ -84,7 +76,10 @@ pub(super) struct Host {
     slow_after: Option<Duration>,
     counts_runs: bool,
     inner: Mutex<Inner>,
-    tally: Tally,
+    without_effect: AtomicU64,
+    would_refuse: AtomicU64,
+    /// Striped: an open breaker may refuse millions each second.
+    refused: Box<[Padded<AtomicU64>]>,
     pub(super) clock: Clock,
     pub(super) name: Box<str>,
 }
@@ -98,7 +93,7 @@ struct Inner {
     opened: u64,
 }
 
-/// What is lost with a breaker.
+/// The state that is lost when a breaker is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
     Nothing,
@@ -110,18 +105,6 @@ pub(super) enum Loss {
     Break {
         until: Tick,
     },
-    /// The decision of an operator.
-    Held,
-}
-
-/// How a closed breaker judges.
-#[derive(Debug)]
-pub(super) struct Judge {
-    pub(super) window: CallWindow,
-    pub(super) trips: Box<[Trip]>,
-    pub(super) min_calls: u64,
-    /// Over how many cache lines its counters spread.
-    pub(super) stripes: usize,
 }
 
 const PHASE: u64 = 0b11;
@@ -162,8 +145,11 @@ fn count(counter: &AtomicU64) {
 }
 
 impl Host {
-    pub(super) fn new(machine: Machine, judge: Judge, clock: Clock, name: Box<str>) -> Self {
-        let slow = judge.trips.iter().filter_map(|trip| match trip.0 {
+    /// Returns the host of a key's breaker, whose counters spread over `stripes` cache lines. Breakers
+    /// of different keys draw different jitter.
+    pub(super) fn new(template: &Template, key: u64, stripes: usize) -> Self {
+        let machine = Machine::new(template.rules.clone(), template.seed ^ key);
+        let slow = template.trips.iter().filter_map(|trip| match trip.0 {
             Threshold::SlowPercent(_, longer_than) => Some(longer_than),
             _ => None,
         });
@@ -173,23 +159,21 @@ impl Host {
             retry_at: AtomicU64::new(0),
             run: AtomicU64::new(0),
             slow_after: slow.min(),
-            counts_runs: judge.trips.iter().any(is_run),
-            window: judge.window,
-            trips: judge.trips,
-            min_calls: judge.min_calls,
+            counts_runs: template.trips.iter().any(is_run),
+            window: CallWindow::new(template.window, stripes),
+            trips: template.trips.clone(),
+            min_calls: template.min_calls,
             inner: Mutex::new(Inner { machine, outside: Totals::default(), started: 0, opened: 0 }),
-            tally: Tally {
-                without_effect: AtomicU64::new(0),
-                would_refuse: AtomicU64::new(0),
-                refused: (0..judge.stripes).map(|_| Padded::default()).collect(),
-            },
-            clock,
-            name,
+            without_effect: AtomicU64::new(0),
+            would_refuse: AtomicU64::new(0),
+            refused: (0..stripes).map(|_| Padded::default()).collect(),
+            clock: template.clock.clone(),
+            name: template.name.clone(),
         }
     }
 
     fn word(&self) -> u64 {
-        // ORDERING: Acquire pairs with the Release in `publish`: whoever sees a word sees the tick
+        // ORDERING: Acquire pairs with the Release in `publish`: a caller that sees a word sees the tick
         // that was written before it, or a later one. A caller that reads an old word passes or is
         // refused as it would have been a moment earlier.
         self.word.load(Acquire)
@@ -233,7 +217,7 @@ impl Host {
 
     fn refuse(&self, word: u64, retry_at: Tick) -> Result<Ticket, Open> {
         if word >> HOLD_SHIFT & 3 == Hold::Shadow as u64 {
-            count(&self.tally.would_refuse);
+            count(&self.would_refuse);
             let generation = word >> GENERATION_SHIFT;
             return Ok(Ticket { generation, role: Role::Uncounted });
         }
@@ -242,7 +226,7 @@ impl Host {
     }
 
     pub(super) fn count_refusal(&self) {
-        count(&self.tally.refused[stripe() % self.tally.refused.len()].0);
+        count(&self.refused[stripe() % self.refused.len()].0);
     }
 
     /// Tells whether calls pass and are counted: closed, and not held.
@@ -281,7 +265,7 @@ impl Host {
             Role::Trial(_) => self.end_trial(ticket, outcome, mark, now),
             _ if is_ignored => {}
             Role::Counted if is_current => self.end_counted(ticket, mark, now),
-            Role::Counted | Role::Uncounted => count(&self.tally.without_effect),
+            Role::Counted | Role::Uncounted => count(&self.without_effect),
         }
     }
 
@@ -300,8 +284,8 @@ impl Host {
             return;
         }
         let seen = self.window.seen(now);
-        let mut reasons = self.trips.iter().filter_map(|it| it.check(&seen, run, self.min_calls));
-        if let Some(why) = reasons.next() {
+        let why = self.trips.iter().find_map(|it| it.check(&seen, run, self.min_calls));
+        if let Some(why) = why {
             self.change(|machine| machine.trip(ticket.generation, why, now));
         }
     }
@@ -312,14 +296,10 @@ impl Host {
             CallOutcome::Success if mark.slow => CallOutcome::Failure,
             outcome => outcome,
         };
-        let mut decides = false;
-        self.change(|machine| {
-            decides = machine.end_trial(ticket, judged, now);
-            decides
-        });
+        let decides = self.change(|machine| machine.end_trial(ticket, judged, now));
         match outcome {
             CallOutcome::Ignore => {}
-            _ if !decides => count(&self.tally.without_effect),
+            _ if !decides => count(&self.without_effect),
             _ => lock(&self.inner).outside.add_one(mark),
         }
     }
@@ -332,18 +312,12 @@ impl Host {
         (began, now): (Tick, Tick),
         until: Tick,
     ) {
-        if until > now && outcome != CallOutcome::Ignore {
-            let mut opens = false;
-            self.change(|machine| {
-                opens = machine.open_until(ticket, until);
-                opens
-            });
-            if opens {
-                let failed = outcome != CallOutcome::Success;
-                let mark = Mark { failed, slow: self.is_slow(now.since(began)) };
-                lock(&self.inner).outside.add_one(mark);
-                return;
-            }
+        let is_named = until > now && outcome != CallOutcome::Ignore;
+        if is_named && self.change(|machine| machine.open_until(ticket, until)) {
+            let failed = outcome != CallOutcome::Success;
+            let mark = Mark { failed, slow: self.is_slow(now.since(began)) };
+            lock(&self.inner).outside.add_one(mark);
+            return;
         }
         self.end(ticket, outcome, (began, now));
     }
@@ -355,12 +329,12 @@ impl Host {
         });
     }
 
-    /// Applies an event, and shows the new state if it changed anything.
-    pub(super) fn change(&self, event: impl FnOnce(&mut Machine) -> bool) {
+    /// Applies an event, and shows the new state if it changed anything. Tells whether it did.
+    pub(super) fn change(&self, event: impl FnOnce(&mut Machine) -> bool) -> bool {
         let mut inner = lock(&self.inner);
         let before = inner.machine.generation;
         if !event(&mut inner.machine) {
-            return;
+            return false;
         }
         if inner.machine.generation != before {
             match inner.machine.phase {
@@ -374,6 +348,7 @@ impl Host {
             }
         }
         self.publish(&inner);
+        true
     }
 
     fn publish(&self, inner: &Inner) {
@@ -390,14 +365,18 @@ impl Host {
         self.word() >> HOLD_SHIFT & 3 == Hold::Shadow as u64
     }
 
-    /// Returns what would be lost if it began anew, closed and empty. `idle_for`: how long nobody has
-    /// used it, and after what time a window of a number of calls is forgotten, too.
-    pub(super) fn loss(&self, now: Tick, (idle_for, idle_after): (Duration, Duration)) -> Loss {
+    /// Returns what would be lost if it began anew, closed and empty; `None` if an operator holds it.
+    /// After `idle_after` without a call a window of a number of calls is forgotten, too.
+    pub(super) fn loss(
+        &self,
+        now: Tick,
+        (idle_for, idle_after): (Duration, Duration),
+    ) -> Option<Loss> {
         let word = self.word();
         if word & (3 << HOLD_SHIFT) != 0 {
-            return Loss::Held;
+            return None;
         }
-        match word & PHASE {
+        Some(match word & PHASE {
             0 => {
                 let seen = self.window.seen(now);
                 let is_empty = match &self.window {
@@ -412,7 +391,7 @@ impl Host {
             HALF_OPEN => Loss::Break { until: Tick::ZERO },
             // ORDERING: Relaxed; see `word`.
             _ => Loss::Break { until: Tick::from_nanos(self.retry_at.load(Relaxed)) },
-        }
+        })
     }
 
     pub(super) fn summary(&self) -> String {
@@ -438,9 +417,9 @@ impl Host {
             ended: all.calls + inner.outside.calls,
             failed: all.failures + inner.outside.failures,
             slow: all.slow + inner.outside.slow,
-            without_effect: self.tally.without_effect.load(Relaxed),
-            refused: self.tally.refused.iter().map(|it| it.0.load(Relaxed)).sum(),
-            would_refuse: self.tally.would_refuse.load(Relaxed),
+            without_effect: self.without_effect.load(Relaxed),
+            refused: self.refused.iter().map(|it| it.0.load(Relaxed)).sum(),
+            would_refuse: self.would_refuse.load(Relaxed),
             trials: inner.started,
             opened: inner.opened,
         }

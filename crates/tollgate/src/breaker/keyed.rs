@@ -5,7 +5,7 @@
 //!
 //! When the table is full, a new key looks at a few of each shard and takes the place that is missed
 //! least: of an open or half-open breaker that nobody has called for a while, else of the closed one
-//! with the fewest failures. What is open or held stays, so a flood of keys washes nothing out. If
+//! with the fewest failures. Open and held breakers stay, so a flood of keys washes nothing out. If
 //! all that it looks at must stay, the new key is refused: a bound that is reached refuses, and if
 //! that many keys are down, this one most likely is, too.
 
@@ -13,8 +13,8 @@ use super::{Breaker, BreakerState, Open, OpenReason, Pass, builder::Template, ho
 use crate::{
     Clock, Tick,
     keyed::fingerprint::Seed,
+    observe::{Collector, Samples, StripedCounters, WeakCollector, family},
     sync::{Arc, AtomicU64, Mutex, Ordering::Relaxed, Padded, lock},
-    watch::{Collector, Samples, StripedCounters, WeakCollector, family},
 };
 use std::{
     collections::{HashMap, VecDeque},
@@ -36,8 +36,8 @@ const LOOKS: usize = 4;
 /// with an empty window.
 ///
 /// If the table is full of others, a new key takes the place of a closed one with few failures,
-/// which begins anew ([`forgotten`](Self::forgotten)). What is open, half-open or held by an operator
-/// stays; if the new key finds nothing else, it is refused with [`OpenReason::TableFull`]
+/// which begins anew ([`forgotten`](Self::forgotten)). A breaker that is open, half-open or held by an
+/// operator stays; if the new key finds nothing else, it is refused with [`OpenReason::TableFull`]
 /// ([`refused`](Self::refused)). An open one is forgotten when its break is over and nobody has called
 /// it for `idle_after` since. Raise `max_keys` if either count grows.
 ///
@@ -86,11 +86,11 @@ struct Shard {
 struct Entry {
     breaker: Breaker,
     used: Tick,
-    /// Somebody may hold it, not only calls.
+    /// Callers may keep it, not only calls under way.
     has_handle: bool,
 }
 
-/// What a breaker is wanted for.
+/// The purpose for which a breaker is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Call,
@@ -223,7 +223,7 @@ impl<K: Hash + ?Sized> KeyedBreaker<K> {
     }
 
     /// Returns the breaker of a key, to hold it, to count, or to pass without a lookup. It is not
-    /// evicted while somebody has it. `None` if the table is full of open or held ones.
+    /// evicted while the caller keeps it. `None` if the table is full of open or held ones.
     ///
     /// # Examples
     ///
@@ -331,12 +331,12 @@ impl Table {
     fn worth(&self, entry: &Entry, now: Tick) -> Option<Worth> {
         let (idle_for, idle_after) = (now.since(entry.used), self.template.idle_after);
         let is_recent = idle_for < idle_after;
-        // A call under way, or somebody who keeps the breaker, has another handle.
+        // A call under way, or a caller who keeps the breaker, has another handle.
         let is_shared = Arc::strong_count(&entry.breaker.host) > 1;
         if is_shared && entry.has_handle {
             return None;
         }
-        match entry.breaker.host.loss(now, (idle_for, idle_after)) {
+        match entry.breaker.host.loss(now, (idle_for, idle_after))? {
             Loss::Nothing if !is_recent && !is_shared => Some(Worth::Nothing),
             Loss::Nothing => Some(Worth::Calls(is_shared, 0, entry.used)),
             Loss::Calls { bad } => Some(Worth::Calls(is_shared, bad, entry.used)),
@@ -344,7 +344,6 @@ impl Table {
                 let is_over = now.since(until) >= idle_after;
                 (is_over && !is_recent && !is_shared).then_some(Worth::Abandoned(entry.used))
             }
-            Loss::Held => None,
         }
     }
 }

@@ -16,7 +16,7 @@
 //! that runs for `patience` loses it to the next caller, so nothing sticks. Time that goes backwards
 //! counts as standing still; time far ahead ends a break, and still starts only `trials` trials.
 
-use crate::{CallOutcome, Tick, wait::mix};
+use crate::{CallOutcome, Tick, wait::Random};
 use std::time::Duration;
 
 /// How long breaks last and how trials decide.
@@ -92,7 +92,7 @@ impl OpenReason {
     }
 }
 
-/// Who decides.
+/// Whether the machine decides, or an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
     /// The machine.
@@ -145,7 +145,7 @@ pub(super) struct Machine {
     pub(super) why: OpenReason,
     /// Breaks since it was last closed.
     breaks: u32,
-    random: u64,
+    random: Random,
     trial: u64,
 }
 
@@ -158,7 +158,7 @@ impl Machine {
             generation: 0,
             why: OpenReason::Operator,
             breaks: 0,
-            random: seed,
+            random: Random::new(seed),
             trial: 0,
         }
     }
@@ -254,7 +254,6 @@ impl Machine {
         };
         let decides = decides && ticket.generation == self.generation;
         if decides {
-            self.breaks = self.breaks.saturating_add(1);
             self.open(until, OpenReason::ServerTime);
         }
         decides
@@ -265,7 +264,6 @@ impl Machine {
     pub(super) fn trip_until(&mut self, until: Tick) -> bool {
         let decides = matches!(self.hold, Hold::Automatic | Hold::Shadow);
         if decides {
-            self.breaks = self.breaks.saturating_add(1);
             self.open(until, OpenReason::Operator);
         }
         decides
@@ -307,25 +305,20 @@ impl Machine {
     }
 
     fn open(&mut self, until: Tick, why: OpenReason) {
+        self.breaks = self.breaks.saturating_add(1);
         self.why = why;
         self.enter(Phase::Open { until });
     }
 
-    /// Returns the end of a break that begins now, and counts it.
+    /// Returns the end of a break that begins now.
     fn next_break(&mut self, now: Tick) -> Tick {
         let Rules { open_for, growth, most, jitter_percent, .. } = self.rules;
         let factor = growth.saturating_pow(self.breaks);
-        self.breaks = self.breaks.saturating_add(1);
         let longest = open_for.saturating_mul(factor).min(most);
-        // SplitMix64: the state is a counter, the output its finalizer.
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let random = mix(self.random);
-        // OVERFLOW: nanoseconds of a duration are below 2^94 and a percentage below 2^7; the random
-        // number is applied to at most 2^64 ns.
+        // OVERFLOW: nanoseconds of a duration are below 2^94 and a percentage below 2^7.
         let spread = longest.as_nanos() * u128::from(jitter_percent) / 100;
-        let spread = u64::try_from(spread).unwrap_or(u64::MAX);
-        let shorter = (u128::from(random) * (u128::from(spread) + 1)) >> 64;
-        now.saturating_add(longest.saturating_sub(Duration::from_nanos(shorter as u64)))
+        let spread = Duration::from_nanos(u64::try_from(spread).unwrap_or(u64::MAX));
+        now.saturating_add(longest.saturating_sub(self.random.up_to(spread)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a breaker hands out: a pass, or the reason why not.
+//! The answer of a breaker: a pass, or the reason why not.
 
 use super::{
     Breaker,
@@ -136,7 +136,7 @@ impl fmt::Debug for Pass<'_> {
     }
 }
 
-/// What a [`Breaker`] does now.
+/// The state of a [`Breaker`].
 ///
 /// # Examples
 ///

@@ -223,7 +223,7 @@ pub(crate) struct TimeWindow {
     stripes: Box<[Padded<[Bucket; BUCKETS]>]>,
     /// The number of the newest bucket, counted from the clock's origin.
     newest: AtomicU64,
-    /// What has left the window; taken to clear buckets.
+    /// Calls that have left the window. Its lock is taken to clear buckets.
     gone: Mutex<Totals>,
 }
 
@@ -406,7 +406,7 @@ impl CallRing {
 /// Returns the stripe of this thread. Loom's threads are not threads of the system.
 pub(super) fn stripe() -> usize {
     #[cfg(not(tollgate_loom))]
-    return crate::striped::home_of_thread(crate::watch::STRIPES);
+    return crate::striped::home_of_thread(crate::observe::STRIPES);
     #[cfg(tollgate_loom)]
     {
         // "ThreadId(1)": the same in every run of a model.

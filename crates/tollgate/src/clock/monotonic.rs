@@ -29,6 +29,25 @@ thread_local! {
     static TRUSTED: Cell<u32> = const { Cell::new(0) };
 }
 
+/// A reading of the clock: exact, or early by up to the clock's margin.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    pub(crate) now: Tick,
+    pub(crate) is_early: bool,
+}
+
+impl Reading {
+    pub(crate) const fn exact(now: Tick) -> Self {
+        Self { now, is_early: false }
+    }
+
+    /// Returns the exact time: this reading, or what `exact` reads if this one is early.
+    #[inline]
+    pub(crate) fn or_exact(self, exact: impl FnOnce() -> Tick) -> Tick {
+        if self.is_early { exact() } else { self.now }
+    }
+}
+
 /// The monotonic clock; for hosts also the early reading alone, without asking which clock it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Monotonic {
@@ -57,7 +76,6 @@ impl Monotonic {
 
     /// Returns the coarse time, unless there is none or it lags too much to be trusted.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: it is on the path of every decision")]
     pub(crate) fn read(self) -> Option<Tick> {
         let trusted = TRUSTED.get();
         if trusted == 0 {
@@ -67,11 +85,13 @@ impl Monotonic {
         Some(self.tick(system::coarse_ns()))
     }
 
-    /// [`read`](Self::read), if it is wanted.
+    /// Returns [`read`](Self::read) if it is wanted and trusted, and else what `exact` reads.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: it is on the path of every decision")]
-    pub(crate) fn read_if(self, wanted: bool) -> Option<Tick> {
-        if wanted { self.read() } else { None }
+    pub(crate) fn read_or(self, is_wanted: bool, exact: impl FnOnce() -> Tick) -> Reading {
+        match if is_wanted { self.read() } else { None } {
+            Some(now) => Reading { now, is_early: true },
+            None => Reading::exact(exact()),
+        }
     }
 
     /// Compares the two clocks. While the coarse one lags, every reading of it comes here.

@@ -171,10 +171,13 @@ pub(super) mod tsc {
     //! goes on from there with a slope that meets the kernel's time one span later.
 
     use super::{kernel_ns, machine};
-    use std::sync::atomic::{
-        AtomicU8, AtomicU64,
-        Ordering::{Acquire, Relaxed, Release},
-        fence,
+    use std::sync::{
+        LazyLock,
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+            fence,
+        },
     };
 
     /// How long an anchor is used.
@@ -184,14 +187,11 @@ pub(super) mod tsc {
     /// Fraction bits of the slope, which is nanoseconds per count.
     const SLOPE_BITS: u32 = 32;
 
-    const UNKNOWN: u8 = 0;
-    const ABSENT: u8 = 1;
-    const WARMING: u8 = 2;
-    const RUNNING: u8 = 3;
+    /// Whether the counter may be used.
+    static IS_USABLE: LazyLock<bool> = LazyLock::new(machine::kernel_runs_on_tsc);
 
     /// A seqlock: `version` is odd while the other fields change.
     struct Anchor {
-        state: AtomicU8,
         version: AtomicU64,
         counter: AtomicU64,
         ns: AtomicU64,
@@ -201,7 +201,6 @@ pub(super) mod tsc {
     }
 
     static ANCHOR: Anchor = Anchor {
-        state: AtomicU8::new(UNKNOWN),
         version: AtomicU64::new(0),
         counter: AtomicU64::new(0),
         ns: AtomicU64::new(0),
@@ -238,17 +237,10 @@ pub(super) mod tsc {
         (counts.wrapping_mul(slope)) >> SLOPE_BITS
     }
 
-    /// Takes a new anchor if the machine has a usable counter and nobody else is at it.
+    /// Takes a new anchor if the machine has a usable counter and no other thread is taking one.
     pub(in crate::clock) fn renew() -> Option<u64> {
-        // ORDERING: Relaxed. `state` only ever moves forward and guards no data of its own.
-        match ANCHOR.state.load(Relaxed) {
-            ABSENT => return None,
-            UNKNOWN => {
-                let state = if machine::kernel_runs_on_tsc() { WARMING } else { ABSENT };
-                // ORDERING: Relaxed, as above; threads that race here find the same answer.
-                ANCHOR.state.store(state, Relaxed);
-            }
-            _ => {}
+        if !*IS_USABLE {
+            return None;
         }
         // ORDERING: Acquire on success makes this thread see the last writer's fields.
         let version = ANCHOR.version.load(Relaxed);
@@ -301,8 +293,6 @@ pub(super) mod tsc {
         let span = ((SPAN_NS as u128) << SLOPE_BITS) / slope as u128;
         let slowed = slope as u128 * (SPAN_NS - ahead) as u128 / SPAN_NS as u128;
         set(counter, kernel + ahead, slowed as u64, span as u64);
-        // ORDERING: Relaxed, see `renew`.
-        ANCHOR.state.store(RUNNING, Relaxed);
         Some(kernel + ahead)
     }
 

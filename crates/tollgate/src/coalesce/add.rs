@@ -1,6 +1,9 @@
-//! Waiting for room, and the pairs that come back.
+//! The future of an add, and the error that gives a pair back.
 
-use super::{Coalescer, machine::Answer};
+use super::{
+    Coalescer,
+    machine::{AddEffects, AddOutcome},
+};
 use crate::wait::block_until;
 use std::{
     fmt,
@@ -11,21 +14,21 @@ use std::{
 
 /// Waits for room in a batch; made by [`Coalescer::add`].
 ///
-/// It needs no runtime: anything that polls it and honours its waker will do. Its place in line is
-/// that of the first poll, and first come is first served.
+/// It needs no runtime: anything that polls it and honours its waker will do. It joins the queue
+/// at the first poll, and first come is first served.
 ///
 /// # Cancel safety
 ///
 /// It may be dropped at any time. If it was not ready yet, its pair was not added; room that was
-/// set aside for it goes to the next in line (`tests/flow/coalesce_waiting.rs`:
+/// reserved for it goes to the next in the queue (`tests/flow/coalesce_waiting.rs`:
 /// `dropping_an_add_at_any_poll_leaves_nothing`). [`into_pair`](Self::into_pair) keeps the pair.
 #[must_use = "a future does nothing until it is polled or awaited"]
 pub struct Add<K: Send + 'static, V: Send + 'static> {
     pub(super) coalescer: Coalescer<K, V>,
     pub(super) hash: u32,
-    /// Taken out when it is added, or given back.
+    /// `None` once it was added or given back.
     pub(super) pair: Option<(K, V)>,
-    /// The place in line, while it waits.
+    /// Its number in the wait queue, while it waits.
     pub(super) number: Option<u64>,
 }
 
@@ -33,7 +36,7 @@ pub struct Add<K: Send + 'static, V: Send + 'static> {
 impl<K: Send + 'static, V: Send + 'static> Unpin for Add<K, V> {}
 
 impl<K: Send + 'static, V: Send + 'static> Add<K, V> {
-    /// Leaves the line and returns the pair; none if it was ready already.
+    /// Leaves the queue and returns the pair; none if it was ready already.
     #[must_use]
     pub fn into_pair(mut self) -> Option<(K, V)> {
         self.pair.take()
@@ -74,27 +77,25 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Future for Add<K, V> {
             return Poll::Pending;
         }
         let engine = &coalescer.engine;
-        let mut answer = Answer::Full;
+        let mut outcome = AddOutcome::Full;
         if number.is_none() {
-            answer = coalescer.try_put(*hash, pair);
+            let added = engine.event(|machine, now| machine.add(now, *hash, pair));
+            outcome = added.map_or(AddOutcome::Closed, AddEffects::apply);
         }
-        if answer == Answer::Full {
-            // Cloning and dropping a waker is code of strangers too.
+        if outcome == AddOutcome::Full {
+            // Cloning and dropping a waker runs foreign code too.
             let waker = context.waker().clone();
-            let after =
+            let added =
                 engine.event(|machine, now| machine.wait(now, (*hash, pair), number, waker));
-            answer = after.map_or(Answer::Closed, super::machine::After::settle);
+            outcome = added.map_or(AddOutcome::Closed, AddEffects::apply);
         }
-        match (answer, pair.take()) {
-            (Answer::Added, _) => Poll::Ready(Ok(())),
-            (Answer::Full, held) => {
-                *pair = held;
-                Poll::Pending
-            }
-            (Answer::Closed, held) => {
+        match outcome {
+            AddOutcome::Added => Poll::Ready(Ok(())),
+            AddOutcome::Full => Poll::Pending,
+            AddOutcome::Closed => {
                 *number = None;
-                held.map_or(Poll::Pending, |pair| {
-                    Poll::Ready(Err(AddError { pair, why: Why::Stopped }))
+                pair.take().map_or(Poll::Pending, |pair| {
+                    Poll::Ready(Err(AddError { pair, kind: AddErrorKind::Stopped }))
                 })
             }
         }
@@ -104,7 +105,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Future for Add<K, V> {
 impl<K: Send + 'static, V: Send + 'static> Drop for Add<K, V> {
     fn drop(&mut self) {
         if let Some(number) = self.number.take() {
-            // After a stop there is no line any more.
+            // After a stop the queue is gone.
             drop(self.coalescer.engine.event(|machine, _| machine.leave(number)));
         }
     }
@@ -116,14 +117,14 @@ impl<K: Send + 'static, V: Send + 'static> fmt::Debug for Add<K, V> {
     }
 }
 
-/// A pair was not added. It is in here.
+/// A pair that was not added.
 pub struct AddError<K, V> {
     pub(super) pair: (K, V),
-    pub(super) why: Why,
+    pub(super) kind: AddErrorKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum AddErrorKind {
     Full {
         max_size: usize,
     },
@@ -135,10 +136,12 @@ pub(super) enum Why {
 }
 
 impl<K, V> AddError<K, V> {
-    /// Says that it was the action that found no room.
+    /// Marks an error that the action itself got.
     fn inside(self) -> Self {
-        match self.why {
-            Why::Full { max_size } => Self { why: Why::Inside { max_size }, ..self },
+        match self.kind {
+            AddErrorKind::Full { max_size } => {
+                Self { kind: AddErrorKind::Inside { max_size }, ..self }
+            }
             _ => self,
         }
     }
@@ -152,28 +155,28 @@ impl<K, V> AddError<K, V> {
     /// Tells whether there was no room; there will be when the flush under way has ended.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        matches!(self.why, Why::Full { .. } | Why::Inside { .. })
+        matches!(self.kind, AddErrorKind::Full { .. } | AddErrorKind::Inside { .. })
     }
 
     /// Tells whether the coalescer is stopped.
     #[must_use]
     pub const fn is_stopped(&self) -> bool {
-        matches!(self.why, Why::Stopped)
+        matches!(self.kind, AddErrorKind::Stopped)
     }
 }
 
 impl<K, V> fmt::Display for AddError<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.why {
-            Why::Full { max_size } => write!(
+        match self.kind {
+            AddErrorKind::Full { max_size } => write!(
                 f,
                 "the next batch already has {max_size} keys while the last one is still being \
                  flushed; wait for room with `add`, or raise `max_size`"
             ),
-            Why::Stopped => f.write_str(
+            AddErrorKind::Stopped => f.write_str(
                 "the coalescer is stopped; take the pair out of this error and add it elsewhere",
             ),
-            Why::Inside { max_size } => write!(
+            AddErrorKind::Inside { max_size } => write!(
                 f,
                 "the next batch already has {max_size} keys, and the action cannot wait for itself \
                  to finish; use `try_add` inside the action, or raise `max_size`"
@@ -184,7 +187,7 @@ impl<K, V> fmt::Display for AddError<K, V> {
 
 impl<K, V> fmt::Debug for AddError<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AddError").field("why", &self.why).finish_non_exhaustive()
+        f.debug_struct("AddError").field("why", &self.kind).finish_non_exhaustive()
     }
 }
 

@@ -1,8 +1,8 @@
-//! How coalescers are put together, and what can be wrong with that.
+//! The builder of coalescers, and its errors.
 
 use super::{
     Batch, Coalescer,
-    machine::{Fold, Gather, Rules},
+    machine::{CoalescerMachine, FlushRules, Fold},
 };
 use crate::{
     Driver, Limiter, NoRuntime, OnDrop, PaceError, Panicked,
@@ -10,7 +10,7 @@ use crate::{
     sync::{AtomicU64, Ordering::Relaxed},
     wait::ActionOptions,
 };
-use std::{fmt, hash::RandomState, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// How many keys a batch has at most unless told otherwise: some hundred kilobytes of short keys.
 const DEFAULT_MAX_SIZE: usize = 10_000;
@@ -97,8 +97,8 @@ impl<K, V> CoalescerBuilder<K, V> {
     /// Lets each batch wait for a permit of `limiter`. By default there is no such limit.
     ///
     /// A batch that waits has its permit booked, so it has its turn although others wait at the
-    /// limiter all the time (windows cannot be booked, and are asked again). It still takes adds, as
-    /// far as there is room. The limiter is asked while the coalescer is locked, so its observer
+    /// limiter all the time (a window cannot be booked: the coalescer tries again). It still takes adds, as
+    /// far as there is room. The coalescer calls the limiter under its own lock, so an observer of the limiter
     /// must not call this coalescer. A budget that is used up holds the end back, too.
     pub fn limit(mut self, limiter: &Limiter) -> Self {
         self.limiter = Some(limiter.clone());
@@ -118,12 +118,12 @@ impl<K, V> CoalescerBuilder<K, V> {
         self
     }
 
-    /// Is told of every flush that panicked; by default nobody is. The coalescer goes on; what the
-    /// batch held is the action's loss.
+    /// Sets a function that receives every panic of a flush, by default none. The coalescer goes on, without what
+    /// the batch held.
     pub fn on_panic(mut self, report: impl Fn(&FlushPanicked) + Send + Sync + 'static) -> Self {
         let last_size = Arc::clone(&self.last_size);
         self.options.on_panic = Some(Arc::new(move |panicked: &Panicked| {
-            // ORDERING: as in `Gather::next`.
+            // ORDERING: as in `CoalescerMachine::next`.
             let entries = last_size.load(Relaxed);
             report(&FlushPanicked { entries, panicked: panicked.clone() });
         }));
@@ -142,7 +142,7 @@ impl<K: Send + 'static, V: Send + 'static> CoalescerBuilder<K, V> {
         flush: impl FnMut(Batch<K, V>) + Send + 'static,
     ) -> Result<Coalescer<K, V>, CoalesceError> {
         let (machine, options) = self.parts()?;
-        Ok(Coalescer { engine: options.start(machine, flush), hasher: RandomState::new() })
+        Ok(Coalescer { engine: options.start(machine, flush) })
     }
 
     /// Starts a coalescer that awaits what `flush` returns, one batch at a time.
@@ -163,18 +163,18 @@ impl<K: Send + 'static, V: Send + 'static> CoalescerBuilder<K, V> {
     {
         let (machine, options) = self.parts()?;
         let engine = options.start_async(machine, flush, CoalesceError::NotAsync)?;
-        Ok(Coalescer { engine, hasher: RandomState::new() })
+        Ok(Coalescer { engine })
     }
 
-    fn parts(self) -> Result<(Gather<K, V>, ActionOptions), CoalesceError> {
+    fn parts(self) -> Result<(CoalescerMachine<K, V>, ActionOptions), CoalesceError> {
         let rules = self.rules()?;
         let pace = Pace::new(self.interval, self.limiter)?;
-        let mut machine = Gather::new(rules, self.fold, pace);
+        let mut machine = CoalescerMachine::new(rules, self.fold, pace);
         machine.last_size = self.last_size;
         Ok((machine, self.options))
     }
 
-    fn rules(&self) -> Result<Rules, CoalesceError> {
+    fn rules(&self) -> Result<FlushRules, CoalesceError> {
         let Self { window, quiet, max_wait, max_size, .. } = *self;
         if window.is_none() && quiet.is_none() && max_size.is_none() && max_wait.is_none() {
             return Err(CoalesceError::NoCause);
@@ -194,7 +194,7 @@ impl<K: Send + 'static, V: Send + 'static> CoalescerBuilder<K, V> {
         if max_size == 0 || max_size > Coalescer::<K, V>::SIZE_MAX {
             return Err(CoalesceError::Size { max_size });
         }
-        Ok(Rules { window, quiet, max_wait, max_size })
+        Ok(FlushRules { window, quiet, max_wait, max_size })
     }
 }
 

@@ -1,34 +1,34 @@
 //! When batches leave, and who gets into them: a pure state machine.
 //!
-//! One batch is **open**: adds go there. When its time has come, or it is full, it is **ripe**: it
-//! has a cause. A ripe batch leaves as soon as it can: the action has returned from the one before,
+//! One batch is **open**: adds go there. When its time has come, or it is full, it is **triggered**: it
+//! has a cause. A triggered batch leaves as soon as it can: the action has returned from the one before,
 //! and the pace admits it. Until then it stays open for adds, as far as there is room. So at most two
 //! batches are in memory: the one that is under way (`ready`, or with the action) and the open one.
 //!
 //! ```text
-//! on every event and step:    if the open batch is due: it is ripe
-//! without a pace:             if it is ripe and nothing is under way: it becomes ready
-//! on a step (nothing runs):   if it is ripe, none is ready and the pace admits it: it becomes ready
+//! on every event and step:    if the open batch is due: it is triggered
+//! without a pace:             if it is triggered and nothing is under way: it becomes ready
+//! on a step (nothing runs):   if it is triggered, none is ready and the pace admits it: it becomes ready
 //!                             if one is ready: the action gets it
-//! whenever one becomes ready: those who wait get the seats of the next one
+//! whenever one becomes ready: room in the next one is reserved for adds that wait
 //! ```
 //!
 //! An add at the very tick of a deadline comes after it: the old batch leaves without it, if it can.
-//! So it does not matter whether the add or the worker was quicker. A batch with a pace is only let
-//! out by the worker, so that the pace holds for the starts of the action.
+//! So it does not matter whether the add or the worker was quicker. Only the worker releases a batch with a
+//! pace, so that the pace holds for the starts of the action.
 //!
-//! INVARIANT: entries + seats <= `max_size`, and nobody waits while it is less.
+//! INVARIANT: entries + reserved room <= `max_size`, and no add waits while it is less.
 
 use super::{
     batch::{Batch, FlushCause},
-    line::Line,
+    wait_queue::WaitQueue,
 };
 use crate::{
     Tick,
+    observe::RunCounts,
     pace::{Booked, Pace},
     sync::{AtomicU64, Ordering::Relaxed},
     wait::{KeyIndex, Machine, Wakers},
-    watch::RunCounts,
 };
 use std::{
     any::Any,
@@ -40,7 +40,7 @@ use std::{
 
 /// When a batch leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rules {
+pub(crate) struct FlushRules {
     pub(crate) window: Option<Duration>,
     pub(crate) quiet: Option<Duration>,
     pub(crate) max_wait: Option<Duration>,
@@ -48,27 +48,27 @@ pub(crate) struct Rules {
     pub(crate) max_size: usize,
 }
 
-/// What becomes of a value whose key is there already.
+/// How the value of a key is combined with the one that the batch already has.
 pub(crate) enum Fold<V> {
-    /// The last one wins.
+    /// The last value wins.
     Last,
     With(BoxedFold<V>),
 }
 
-/// Is given what is held and what is new.
+/// Takes the value that the batch has and the new one.
 type BoxedFold<V> = Box<dyn FnMut(&mut V, V) + Send>;
 
-pub(crate) struct Gather<K, V> {
-    pub(super) rules: Rules,
+pub(crate) struct CoalescerMachine<K, V> {
+    pub(super) rules: FlushRules,
     fold: Fold<V>,
     pace: Pace,
-    open: Open<K, V>,
-    /// Waits for the worker. Only while nothing runs.
+    open: OpenBatch<K, V>,
+    /// The batch that waits for the worker, only while nothing runs.
     ready: Option<Batch<K, V>>,
     is_running: bool,
     /// The size of the batch that was handed out last, for reports of panics.
     pub(super) last_size: Arc<AtomicU64>,
-    line: Line,
+    queue: WaitQueue,
     is_closed: bool,
     pub(super) counts: RunCounts,
     /// Adds that found no room and did not wait.
@@ -76,66 +76,62 @@ pub(crate) struct Gather<K, V> {
 }
 
 /// The batch that is open for adds.
-struct Open<K, V> {
+struct OpenBatch<K, V> {
     entries: Vec<(K, V)>,
     index: KeyIndex,
     first_at: Tick,
     last_at: Tick,
     adds: u64,
-    /// It is ripe.
+    /// Set if the batch is triggered.
     cause: Option<FlushCause>,
 }
 
-/// What an event says, and what it leaves to be done where no lock is held.
-#[must_use = "those who wait are woken by `settle`"]
-pub(crate) struct After<K, V> {
-    answer: Answer,
+/// The outcome of an add, and what remains to be done without a lock.
+#[must_use = "`apply` wakes the adds that wait"]
+pub(crate) struct AddEffects<K, V> {
+    outcome: AddOutcome,
     wakers: Wakers,
-    /// What is dropped without a lock.
+    /// Dropped without a lock.
     unused: (Option<K>, Option<V>),
     unused_wakers: [Option<Waker>; 2],
     panic: Option<Box<dyn Any + Send>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum AddOutcome {
     Added,
     /// There is no room for a new key.
     Full,
     Closed,
 }
 
-impl<K, V> After<K, V> {
-    /// Wakes, drops, lets a panic of the caller's own code go on, and answers.
-    pub(crate) fn settle(self) -> Answer {
-        let Self { answer, wakers, unused, unused_wakers, panic } = self;
+impl<K, V> AddEffects<K, V> {
+    /// Wakes, drops, resumes a panic of the caller's own code, and returns the outcome.
+    pub(crate) fn apply(self) -> AddOutcome {
+        let Self { outcome, wakers, unused, unused_wakers, panic } = self;
         drop(wakers);
         drop((unused, unused_wakers));
         match panic {
             Some(panic) => std::panic::resume_unwind(panic),
-            None => answer,
+            None => outcome,
         }
     }
 }
 
-impl<K, V> Gather<K, V> {
-    pub(crate) fn new(rules: Rules, fold: Fold<V>, pace: Pace) -> Self {
-        let line = Line::default();
-        let open = Open::new();
-        let (ready, is_running, is_closed, last_size) = (None, false, false, Arc::default());
-        let (counts, refused) = (RunCounts::default(), 0);
+impl<K, V> CoalescerMachine<K, V> {
+    pub(crate) fn new(rules: FlushRules, fold: Fold<V>, pace: Pace) -> Self {
         Self {
             rules,
             fold,
             pace,
-            open,
-            ready,
-            is_running,
-            last_size,
-            line,
-            is_closed,
-            counts,
-            refused,
+            open: OpenBatch::new(),
+            ready: None,
+            is_running: false,
+            last_size: Arc::default(),
+            queue: WaitQueue::default(),
+            is_closed: false,
+            counts: RunCounts::default(),
+            refused: 0,
         }
     }
 
@@ -145,50 +141,45 @@ impl<K, V> Gather<K, V> {
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.line.waiting.len()
+        self.queue.waiting.len()
     }
 
-    /// Makes what is collected leave now. Tells whether there was anything.
+    /// Triggers the open batch. Tells whether anything is collected.
     pub(crate) fn flush(&mut self, now: Tick) -> (bool, Wakers) {
         let is_any = self.len() > 0;
         self.end_open(now, FlushCause::Flush);
-        (is_any, self.line.take_woken())
+        (is_any, self.queue.take_woken())
     }
 
     /// Takes out what is collected.
     pub(crate) fn discard(&mut self) -> (Vec<(K, V)>, (Wakers, Booked)) {
         let ready = self.ready.take().map(Batch::into_entries);
         let open = self.open.take(FlushCause::Flush).map(Batch::into_entries);
-        self.line.seat(self.room());
-        let held = match (ready, open) {
-            (Some(mut ready), Some(open)) => {
-                ready.extend(open);
-                ready
-            }
-            (one, other) => one.or(other).unwrap_or_default(),
-        };
-        (held, (self.line.take_woken(), self.pace.give_up()))
+        self.queue.reserve(self.room());
+        let mut held = ready.unwrap_or_default();
+        held.extend(open.into_iter().flatten());
+        (held, (self.queue.take_woken(), self.pace.give_up()))
     }
 
-    /// Takes nothing any more, and sends away who waits.
+    /// Ends all adds, those that wait included.
     pub(crate) fn close(&mut self) -> (Wakers, Fold<V>) {
         self.is_closed = true;
-        (self.line.disband(), std::mem::replace(&mut self.fold, Fold::Last))
+        (self.queue.clear(), std::mem::replace(&mut self.fold, Fold::Last))
     }
 
-    /// Gives up a place in line, or a seat.
+    /// Removes an add that waits, or gives back the room reserved for it.
     pub(crate) fn leave(&mut self, number: u64) -> (Wakers, Option<Waker>) {
         if self.is_closed {
             return (Wakers::default(), None);
         }
-        let waker = self.line.leave(number);
-        self.line.seat(self.room());
-        (self.line.take_woken(), waker)
+        let waker = self.queue.leave(number);
+        self.queue.reserve(self.room());
+        (self.queue.take_woken(), waker)
     }
 
     /// Returns for how many new keys there is room.
     pub(crate) fn room(&self) -> usize {
-        self.rules.max_size.saturating_sub(self.open.entries.len() + self.line.seats)
+        self.rules.max_size.saturating_sub(self.open.entries.len() + self.queue.reserved)
     }
 
     /// Ends the open batch, whether it is due or not.
@@ -196,113 +187,123 @@ impl<K, V> Gather<K, V> {
         self.advance(now);
         if !self.open.entries.is_empty() && self.open.cause.is_none() {
             self.open.cause = Some(cause);
-            self.hand_over();
+            self.release_unless_paced();
         }
     }
 
-    /// Does what is due by `now`.
+    /// Triggers the open batch if it is due by `now`.
     fn advance(&mut self, now: Tick) {
         if self.open.cause.is_none() {
             self.open.cause =
                 self.open.due(&self.rules).filter(|due| due.0 <= now).map(|due| due.1);
         }
-        self.hand_over();
+        self.release_unless_paced();
     }
 
-    /// Lets a ripe batch out, if it has no pace to wait for.
-    fn hand_over(&mut self) {
+    /// Releases a triggered batch if it has no pace to wait for.
+    fn release_unless_paced(&mut self) {
         if self.pace.is_free() && !self.is_running {
-            self.let_out();
+            self.release();
         }
     }
 
-    /// Moves a ripe batch out of the way of the next one.
-    fn let_out(&mut self) {
+    /// Makes a triggered batch ready, so that the next one can begin.
+    fn release(&mut self) {
         if let (None, Some(cause)) = (&self.ready, self.open.cause) {
             self.ready = self.open.take(cause);
-            self.line.seat(self.room());
+            self.queue.reserve(self.room());
         }
     }
 }
 
-impl<K: Eq, V> Gather<K, V> {
+impl<K: Eq, V> CoalescerMachine<K, V> {
     /// Adds the pair if its key is there or there is room for it. It is taken out of `pair` then.
+    pub(crate) fn add(
+        &mut self,
+        now: Tick,
+        hash: u32,
+        pair: &mut Option<(K, V)>,
+    ) -> AddEffects<K, V> {
+        self.add_or(now, (hash, pair), |_| {})
+    }
+
+    /// [`add`](Self::add) for a caller that does not wait: counts the pair if there is no room.
     pub(crate) fn try_add(
         &mut self,
         now: Tick,
         hash: u32,
         pair: &mut Option<(K, V)>,
-    ) -> After<K, V> {
-        let after = self.add_or(now, (hash, pair), |_| {});
-        if after.answer == Answer::Full && after.panic.is_none() {
+    ) -> AddEffects<K, V> {
+        let effects = self.add(now, hash, pair);
+        if effects.outcome == AddOutcome::Full && effects.panic.is_none() {
             self.refused += 1; // OVERFLOW: a count of events.
         }
-        after
+        effects
     }
 
-    /// [`try_add`](Self::try_add), and a place in line if there is no room.
+    /// [`add`](Self::add), or waits in the queue as `number` if there is no room.
     pub(crate) fn wait(
         &mut self,
         now: Tick,
         (hash, pair): (u32, &mut Option<(K, V)>),
         number: &mut Option<u64>,
-        waker: Waker,
-    ) -> After<K, V> {
-        let mut spare = Some(waker);
+        mut waker: Waker,
+    ) -> AddEffects<K, V> {
         let mut left = None;
-        if let (Some(place), false) = (*number, self.is_closed) {
+        if let (Some(waiting), false) = (*number, self.is_closed) {
             self.advance(now);
-            if let Some(old) = self.line.stay(place, &mut spare) {
-                // It still waits; but its key may have come in by somebody else.
-                let mut after = self.add_or(now, (hash, pair), |_| {});
-                if after.answer == Answer::Added {
-                    *number = None;
-                    left = self.line.leave(place);
-                }
-                after.unused_wakers = [Some(old), left];
-                return after;
+            if !self.queue.swap_waker(waiting, &mut waker) {
+                // Room is reserved for it, and is free once that is given up.
+                *number = None;
+                left = self.queue.leave(waiting);
             }
-            // It has a seat: the room is there once that is given up.
-            *number = None;
-            left = self.line.leave(place);
         }
-        let mut after = self.add_or(now, (hash, pair), |line| {
-            *number = spare.take().map(|waker| line.join(waker));
+        let mut spare = Some(waker);
+        let mut effects = self.add_or(now, (hash, pair), |queue| {
+            if number.is_none() {
+                *number = spare.take().map(|waker| queue.join(waker));
+            }
         });
-        after.unused_wakers = [spare, left];
-        after
+        if effects.outcome == AddOutcome::Added
+            && let Some(waiting) = number.take()
+        {
+            // Another add has brought its key in.
+            left = self.queue.leave(waiting);
+        }
+        effects.unused_wakers = [spare, left];
+        effects
     }
 
     fn add_or(
         &mut self,
         now: Tick,
         (hash, pair): (u32, &mut Option<(K, V)>),
-        full: impl FnOnce(&mut Line),
-    ) -> After<K, V> {
+        full: impl FnOnce(&mut WaitQueue),
+    ) -> AddEffects<K, V> {
         let (mut unused, unused_wakers) = ((None, None), [None, None]);
         if self.is_closed {
-            let (answer, wakers) = (Answer::Closed, self.line.take_woken());
-            return After { answer, wakers, unused, unused_wakers, panic: None };
+            let (outcome, wakers) = (AddOutcome::Closed, self.queue.take_woken());
+            return AddEffects { outcome, wakers, unused, unused_wakers, panic: None };
         }
         self.advance(now);
         // UNWIND: comparing and folding are the caller's own code. A panic there leaves the entry
         // as the fold left it, and must not lose a wake-up.
         let folded = catch_unwind(AssertUnwindSafe(|| self.try_fold(hash, pair, &mut unused)));
-        let (answer, panic) = match folded {
-            Err(panic) => (Answer::Full, Some(panic)),
-            Ok(true) => (Answer::Added, None),
+        let (outcome, panic) = match folded {
+            Err(panic) => (AddOutcome::Full, Some(panic)),
+            Ok(true) => (AddOutcome::Added, None),
             Ok(false) if self.room() == 0 => {
-                full(&mut self.line);
-                (Answer::Full, None)
+                full(&mut self.queue);
+                (AddOutcome::Full, None)
             }
             Ok(false) => {
                 if let Some(pair) = pair.take() {
                     self.open.push(now, hash, pair);
                 }
-                (Answer::Added, None)
+                (AddOutcome::Added, None)
             }
         };
-        if answer == Answer::Added {
+        if outcome == AddOutcome::Added {
             self.open.adds += 1; // OVERFLOW: 2^64 adds take centuries.
             self.counts.triggers += 1;
             self.open.last_at = now;
@@ -310,9 +311,9 @@ impl<K: Eq, V> Gather<K, V> {
         if self.open.entries.len() >= self.rules.max_size && self.open.cause.is_none() {
             self.open.cause = Some(FlushCause::Size);
         }
-        self.hand_over();
-        self.line.seat(self.room());
-        After { answer, wakers: self.line.take_woken(), unused, unused_wakers, panic }
+        self.release_unless_paced();
+        self.queue.reserve(self.room());
+        AddEffects { outcome, wakers: self.queue.take_woken(), unused, unused_wakers, panic }
     }
 
     /// Folds the pair into the entry of its key, if there is one.
@@ -337,7 +338,7 @@ impl<K: Eq, V> Gather<K, V> {
     }
 }
 
-impl<K, V> Open<K, V> {
+impl<K, V> OpenBatch<K, V> {
     fn new() -> Self {
         Self {
             entries: Vec::new(),
@@ -358,8 +359,8 @@ impl<K, V> Open<K, V> {
         self.entries.push(pair);
     }
 
-    /// Returns when it will be ripe, and why; the first reason in time.
-    fn due(&self, rules: &Rules) -> Option<(Tick, FlushCause)> {
+    /// Returns when the batch is due, and the cause that comes first.
+    fn due(&self, rules: &FlushRules) -> Option<(Tick, FlushCause)> {
         if self.entries.is_empty() {
             return None;
         }
@@ -388,26 +389,26 @@ impl<K, V> Open<K, V> {
     }
 }
 
-impl<K: Send + 'static, V: Send + 'static> Machine for Gather<K, V> {
+impl<K: Send + 'static, V: Send + 'static> Machine for CoalescerMachine<K, V> {
     type Job = Batch<K, V>;
 
     fn due(&self) -> Option<Tick> {
         if self.ready.is_some() {
             return Some(Tick::ZERO);
         }
-        let ripe = match self.open.cause {
+        let triggered = match self.open.cause {
             Some(_) => Some(Tick::ZERO),
             None => self.open.due(&self.rules).map(|due| due.0),
         };
-        ripe.map(|ripe| ripe.max(self.pace.due()))
+        triggered.map(|at| at.max(self.pace.due()))
     }
 
     fn next(&mut self, now: Tick) -> Option<Batch<K, V>> {
-        // The engine asks only when no action runs.
+        // The engine calls this only while no action runs.
         self.is_running = false;
         self.advance(now);
         if self.ready.is_none() && self.open.cause.is_some() && self.pace.admits(now) {
-            self.let_out();
+            self.release();
         }
         let batch = self.ready.take();
         self.is_running = batch.is_some();
@@ -426,14 +427,14 @@ impl<K: Send + 'static, V: Send + 'static> Machine for Gather<K, V> {
         self.end_open(now, FlushCause::Finish);
     }
 
-    /// Those who have room now are woken when this is dropped.
+    /// Dropping this wakes the adds that have room now.
     fn waste(&mut self) -> impl Sized + use<K, V> {
-        self.line.take_woken()
+        self.queue.take_woken()
     }
 
     fn clear(&mut self) -> impl Sized + use<K, V> {
         let (wakers, fold) = self.close();
-        let open = std::mem::replace(&mut self.open, Open::new());
+        let open = std::mem::replace(&mut self.open, OpenBatch::new());
         (self.ready.take(), open, fold, (wakers, self.pace.give_up()))
     }
 }

@@ -1,7 +1,7 @@
 //! The machine alone, over random scripts: nothing is lost, nothing is there twice, nobody overtakes,
 //! and the bounds hold at every step.
 
-use super::machine::{After, Answer, Fold, Gather, Rules};
+use super::machine::{AddEffects, AddOutcome, CoalescerMachine, FlushRules, Fold};
 use crate::{Tick, pace::Pace, wait::Machine};
 use proptest::prelude::*;
 use std::{
@@ -60,7 +60,7 @@ struct Waiter {
 }
 
 struct World {
-    machine: Gather<u8, Vec<u64>>,
+    machine: CoalescerMachine<u8, Vec<u64>>,
     max_size: usize,
     now: Tick,
     waiters: Vec<Waiter>,
@@ -71,10 +71,10 @@ struct World {
 }
 
 impl World {
-    fn new(rules: Rules, pace: Pace) -> Self {
+    fn new(rules: FlushRules, pace: Pace) -> Self {
         let fold = Fold::With(Box::new(|held: &mut Vec<u64>, new| held.extend(new)));
         Self {
-            machine: Gather::new(rules, fold, pace),
+            machine: CoalescerMachine::new(rules, fold, pace),
             max_size: rules.max_size,
             now: Tick::from_secs(1),
             waiters: Vec::new(),
@@ -84,9 +84,9 @@ impl World {
         }
     }
 
-    fn settle(&mut self, after: After<u8, Vec<u64>>, number: u64) -> Answer {
-        let answer = after.settle();
-        if answer == Answer::Added {
+    fn settle(&mut self, after: AddEffects<u8, Vec<u64>>, number: u64) -> AddOutcome {
+        let answer = after.apply();
+        if answer == AddOutcome::Added {
             self.accepted.push(number);
         }
         answer
@@ -103,9 +103,9 @@ impl World {
         let Waiter { pair, number: place, .. } = &mut waiter;
         let after = self.machine.wait(self.now, (hash, pair), place, waker);
         match self.settle(after, number) {
-            Answer::Added => assert!(waiter.pair.is_none() && waiter.number.is_none()),
-            Answer::Full => self.waiters.insert(index, waiter),
-            Answer::Closed => assert!(waiter.pair.is_some()),
+            AddOutcome::Added => assert!(waiter.pair.is_none() && waiter.number.is_none()),
+            AddOutcome::Full => self.waiters.insert(index, waiter),
+            AddOutcome::Closed => assert!(waiter.pair.is_some()),
         }
     }
 
@@ -138,7 +138,7 @@ impl World {
                 let number = self.next_add;
                 let mut pair = Some((key, vec![number]));
                 let after = self.machine.try_add(self.now, u32::from(key % 3), &mut pair);
-                assert_eq!(self.settle(after, number) == Answer::Added, pair.is_none());
+                assert_eq!(self.settle(after, number) == AddOutcome::Added, pair.is_none());
             }
             Op::Wait(key) => {
                 self.next_add += 1;
@@ -170,7 +170,7 @@ impl World {
             self.machine.waiting() == 0 || self.machine.room() == 0,
             "nobody waits for nothing"
         );
-        // Seats go to the first in line: whoever is woken stands before all who are not.
+        // Room is reserved in the order of the queue: every woken waiter is before all others.
         // ORDERING: Relaxed; one thread.
         let woken = |waiter: &Waiter| waiter.woken.0.load(Relaxed) > 0;
         let places: BTreeMap<u64, bool> =
@@ -179,7 +179,7 @@ impl World {
     }
 }
 
-fn rules() -> impl Strategy<Value = (Rules, Option<u64>)> {
+fn rules() -> impl Strategy<Value = (FlushRules, Option<u64>)> {
     let time = prop_oneof![
         Just((None, None, None)),
         (0..60_u64).prop_map(|window| (Some(window), None, None)),
@@ -189,7 +189,7 @@ fn rules() -> impl Strategy<Value = (Rules, Option<u64>)> {
     (time, 1..6_usize, prop::option::of(1..80_u64)).prop_map(
         |((window, quiet, cap), max_size, pace)| {
             let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
-            (Rules { window: ms(window), quiet: ms(quiet), max_wait: ms(cap), max_size }, pace)
+            (FlushRules { window: ms(window), quiet: ms(quiet), max_wait: ms(cap), max_size }, pace)
         },
     )
 }
@@ -234,7 +234,7 @@ proptest! {
         for op in &script {
             world.run(op);
         }
-        // Everybody else goes, the action is quick: whoever waits gets in.
+        // All others leave and the action is quick: every waiter gets in.
         let mut left = world.waiters.len();
         while left > 0 {
             drop(world.machine.flush(world.now));
@@ -247,7 +247,7 @@ proptest! {
                 }
             }
             world.check();
-            prop_assert!(world.waiters.len() < left, "somebody got in");
+            prop_assert!(world.waiters.len() < left, "one waiter got in");
             left = world.waiters.len();
         }
     }

@@ -1,6 +1,6 @@
 //! Waiting: the future, and its twin for plain threads.
 
-use super::{Full, Permit, permit::Place, queue::Entered};
+use super::{Full, Permit, permit::Owner, queue::Entered};
 use crate::{
     Priority, Tick,
     wait::{
@@ -32,7 +32,7 @@ use std::{
 /// `dropping_a_future_anywhere_conserves_everything`).
 #[must_use = "a future does nothing until it is polled or awaited"]
 pub struct Acquire {
-    place: Place,
+    owner: Owner,
     cost: u64,
     priority: Priority,
     patience: Option<Patience>,
@@ -44,9 +44,9 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    pub(super) const fn new(place: Place, cost: u64) -> Self {
+    pub(super) const fn new(owner: Owner, cost: u64) -> Self {
         let priority = Priority::NORMAL;
-        Self { place, cost, priority, patience: None, is_task: true, ticket: None, since: None }
+        Self { owner, cost, priority, patience: None, is_task: true, ticket: None, since: None }
     }
 
     /// Waits for at most `longest`, counted from the first poll, instead of the limit's
@@ -105,16 +105,16 @@ impl Acquire {
     /// Returns for how long a thread that waits may sleep unless it is woken. On a manual clock the
     /// clock wakes it.
     pub(crate) fn next_look(&self) -> Option<Duration> {
-        let clock = &self.place.timer().rules.clock;
+        let clock = &self.owner.timer().rules.clock;
         let (_, deadline) = self.ticket.filter(|_| clock.hand().is_none())?;
         Some(deadline.since(clock.now()))
     }
 
     fn request(&self) -> Request {
-        let rules = &self.place.timer().rules;
+        let rules = &self.owner.timer().rules;
         let patience = self.patience.unwrap_or(Patience::Within(rules.max_wait));
         let since = match patience {
-            Patience::Within(Duration::MAX) | Patience::Endless => Tick::ZERO,
+            Patience::Within(Duration::MAX) => Tick::ZERO,
             _ => rules.clock.now(),
         };
         let (cost, priority, is_task) = (self.cost, self.priority, self.is_task);
@@ -128,7 +128,7 @@ impl Future for Acquire {
     /// Once it was ready, another poll asks anew.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let place = &this.place;
+        let owner = &this.owner;
         let Some((ticket, deadline)) = this.ticket else {
             let mut deadline = Tick::MAX;
             let request = || {
@@ -136,39 +136,39 @@ impl Future for Acquire {
                 deadline = request.deadline;
                 request
             };
-            return match place.enter(this.cost, request, context.waker()) {
-                Entered::Passed => Poll::Ready(place.permit(this.cost, Ok(()))),
-                Entered::Refused(full) => Poll::Ready(place.permit(this.cost, Err(full))),
+            return match owner.enter(this.cost, request, context.waker()) {
+                Entered::Passed => Poll::Ready(owner.permit(this.cost, Ok(()))),
+                Entered::Refused(full) => Poll::Ready(owner.permit(this.cost, Err(full))),
                 Entered::Waits(ticket) => {
                     if this.is_task && deadline < Tick::MAX {
-                        place.start_timer();
+                        owner.start_timer();
                     }
                     this.ticket = Some((ticket, deadline));
-                    this.since = place.is_counted().then(|| place.timer().rules.clock.now());
+                    this.since = owner.tally().is_on().then(|| owner.timer().rules.clock.now());
                     Poll::Pending
                 }
             };
         };
-        let mut answer = place.fetch(ticket, context.waker());
-        if answer.is_pending() && deadline <= place.timer().rules.clock.now() {
-            place.change(|queue, wakes| queue.expire(deadline, wakes));
-            answer = place.fetch(ticket, context.waker());
+        let mut answer = owner.fetch(ticket, context.waker());
+        if answer.is_pending() && deadline <= owner.timer().rules.clock.now() {
+            owner.change(|queue, wakers| queue.expire(deadline, wakers));
+            answer = owner.fetch(ticket, context.waker());
         }
         if let Poll::Ready(answer) = &answer {
             this.ticket = None;
             let since = this.since.take();
             if let (Ok(()), Some(since)) = (answer, since) {
-                place.count_wait(place.timer().rules.clock.now().since(since));
+                owner.tally().wait(owner.timer().rules.clock.now().since(since));
             }
         }
-        answer.map(|answer| this.place.permit(this.cost, answer))
+        answer.map(|answer| this.owner.permit(this.cost, answer))
     }
 }
 
 impl Drop for Acquire {
     fn drop(&mut self) {
         if let Some((ticket, _)) = self.ticket {
-            self.place.leave(ticket);
+            self.owner.leave(ticket);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! How often what happened, spread over cache lines.
+//! Counters of a limit, spread over cache lines.
 
 use super::full::Full;
-use crate::watch::{Samples, StripedCounters, StripedHistogram, WaitHistogram, family};
+use crate::observe::{Samples, StripedCounters, StripedHistogram, WaitHistogram, family};
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,

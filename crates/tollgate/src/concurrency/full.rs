@@ -1,4 +1,4 @@
-//! The answer to somebody who may not enter.
+//! The refusal of a call that may not enter.
 
 use std::fmt;
 
@@ -12,9 +12,9 @@ use std::fmt;
 /// | [`is_queue_full`](Self::is_queue_full) | as many wait as may |
 /// | [`is_too_many_keys`](Self::is_too_many_keys) | the key is new, and too many are in use |
 /// | [`is_timed_out`](Self::is_timed_out) | it waited until its deadline |
-/// | [`is_displaced`](Self::is_displaced) | it waited, and left its place to somebody more urgent |
+/// | [`is_displaced`](Self::is_displaced) | it waited, and left its place to a more urgent call |
 /// | [`is_closed`](Self::is_closed) | the limit is closed for good |
-/// | none of them | it does not fit now, or somebody waits ahead |
+/// | none of them | it does not fit now, or other calls wait ahead |
 ///
 /// # Examples
 ///
@@ -40,7 +40,7 @@ pub struct Full {
 /// The rule that refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// It does not fit beside what is in flight, or somebody waits ahead.
+    /// It does not fit beside what is in flight, or other calls wait ahead.
     Busy,
     /// The cost is above the limit.
     Never,
@@ -52,7 +52,7 @@ pub(super) enum Why {
     TooManyKeys { max_keys: u64 },
     /// It waited until its deadline.
     TimedOut,
-    /// It waited, and left its place to somebody more urgent.
+    /// It waited, and left its place to a more urgent call.
     Displaced,
     /// The limit is closed.
     Closed,
@@ -108,7 +108,7 @@ impl Full {
         matches!(self.why, Why::TimedOut)
     }
 
-    /// Tells whether it waited, and left its place in a full queue to somebody of a higher
+    /// Tells whether it waited, and left its place in a full queue to a call of a higher
     /// [`Priority`](crate::Priority).
     #[must_use]
     pub const fn is_displaced(&self) -> bool {

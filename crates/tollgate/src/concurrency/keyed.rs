@@ -2,11 +2,11 @@
 
 use super::{
     Acquire, ConcurrencyCounts, ConcurrencyError, Full, KeyedConcurrencyBuilder, Permit,
-    builder::check_limit, permit::Place, table::Table,
+    builder::check_limit, permit::Owner, table::Table,
 };
 use crate::{
+    observe::{Collector, Samples, WaitHistogram, WeakCollector, family},
     sync::Arc,
-    watch::{Collector, Samples, WaitHistogram, WeakCollector, family},
 };
 use std::{fmt, hash::Hash, marker::PhantomData};
 
@@ -17,8 +17,8 @@ use std::{fmt, hash::Hash, marker::PhantomData};
 /// [`set_key_limit`](Self::set_key_limit) gives it another.
 ///
 /// Keys are not stored, only 64-bit fingerprints; [docs/keys.md] has the odds of a collision. A
-/// key with nothing in flight and nobody waiting takes no memory. What strangers can make grow has
-/// a bound: keys in use, waiters of one key, and waiters of all keys.
+/// key with nothing in flight and nobody waiting takes no memory. Everything that callers can make
+/// grow has a bound: keys in use, waiters of one key, and waiters of all keys.
 ///
 /// # Concurrency
 ///
@@ -62,8 +62,8 @@ impl<K: ?Sized> KeyedConcurrency<K> {
         KeyedConcurrencyBuilder::new(limit)
     }
 
-    fn place(&self, key: u64) -> Place {
-        Place::Key(Arc::clone(&self.table), key)
+    fn owner(&self, key: u64) -> Owner {
+        Owner::Key(Arc::clone(&self.table), key)
     }
 
     /// Returns the name given to the builder; empty by default.
@@ -92,13 +92,13 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     /// When the limit is above [`Concurrency::LIMIT_MAX`](super::Concurrency::LIMIT_MAX); the old
     /// one then stays in force.
     pub fn set_limit(&self, limit: u64) -> Result<(), ConcurrencyError> {
-        self.table.set_limit(&self.place(0), check_limit(limit)?);
+        self.table.set_limit(&self.owner(0), check_limit(limit)?);
         Ok(())
     }
 
-    /// Refuses everybody from now on, and those who wait. What is in flight may finish.
+    /// Refuses all calls from now on, and those that wait. Calls in flight may finish.
     pub fn close(&self) {
-        self.table.close(&self.place(0));
+        self.table.close(&self.owner(0));
     }
 
     /// Tells whether the limit is closed.
@@ -169,7 +169,7 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
         self.try_acquire_n(key, 1)
     }
 
-    /// Takes `cost` permits of a key if all of them are free now and nobody waits for that key.
+    /// Takes `cost` permits of a key if all of them are free now and no call waits for that key.
     /// Never waits.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
         let key = self.key(key);
         let answer = self.table.try_enter(key, cost);
         self.table.tally.answer(&answer);
-        answer.map(|()| Permit::new(self.place(key), cost))
+        answer.map(|()| Permit::new(self.owner(key), cost))
     }
 
     /// Waits for one permit of a key, in turn.
@@ -203,7 +203,7 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
     ///
     /// See [`Acquire`].
     pub fn acquire_n(&self, key: &K, cost: u64) -> Acquire {
-        Acquire::new(self.place(self.key(key)), cost)
+        Acquire::new(self.owner(self.key(key)), cost)
     }
 
     /// Gives a key a limit of its own, in force at once and until it is cleared.
@@ -228,7 +228,7 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
     pub fn set_key_limit(&self, key: &K, limit: u64) -> Result<(), ConcurrencyError> {
         let limit = check_limit(limit)?;
         let key = self.key(key);
-        match self.table.set_key_limit((&self.place(key), key), Some(limit)) {
+        match self.table.set_key_limit((&self.owner(key), key), Some(limit)) {
             true => Ok(()),
             false => Err(ConcurrencyError::TooManyKeyLimits {
                 max_key_limits: self.table.bounds.max_overrides,
@@ -239,7 +239,7 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
     /// Takes a key's own limit away: that of all others holds for it at once.
     pub fn clear_key_limit(&self, key: &K) {
         let key = self.key(key);
-        self.table.set_key_limit((&self.place(key), key), None);
+        self.table.set_key_limit((&self.owner(key), key), None);
     }
 
     /// Returns the limit in force for a key.
@@ -255,7 +255,7 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
     }
 
     /// Returns how many permits of a key could be taken now, as far as `max_keys` leaves room: 0
-    /// while somebody waits for it.
+    /// while calls wait for it.
     #[must_use]
     pub fn available(&self, key: &K) -> u64 {
         self.table.look(self.key(key)).0.available()

@@ -1,4 +1,4 @@
-//! What a holder holds, and where it goes back to.
+//! Permits, and the limits that they go back to.
 
 use super::{
     counts::{Counted, Tally},
@@ -11,14 +11,13 @@ use super::{
 use crate::{
     sync::Arc,
     wait::{
-        Wakes,
+        WakeList,
         queue::{Request, Ticket},
     },
 };
 use std::{
     fmt,
     task::{Poll, Waker},
-    time::Duration,
 };
 
 /// Permits in flight. Dropping it gives them back.
@@ -44,13 +43,13 @@ use std::{
 #[doc(alias = "SemaphorePermit")]
 #[doc(alias = "Token")]
 pub struct Permit {
-    place: Place,
+    owner: Owner,
     cost: u64,
 }
 
 impl Permit {
-    pub(super) const fn new(place: Place, cost: u64) -> Self {
-        Self { place, cost }
+    pub(super) const fn new(owner: Owner, cost: u64) -> Self {
+        Self { owner, cost }
     }
 
     /// Returns how many permits it holds.
@@ -80,7 +79,7 @@ impl Permit {
     /// ```
     pub fn split(&mut self, cost: u64) -> Option<Self> {
         self.cost = self.cost.checked_sub(cost)?;
-        Some(Self { place: self.place.clone(), cost })
+        Some(Self { owner: self.owner.clone(), cost })
     }
 
     /// Puts the permits of `other` into this one, to be given back together.
@@ -89,7 +88,7 @@ impl Permit {
     ///
     /// `other` itself, untouched, if it belongs to another limit or another key.
     pub fn merge(&mut self, mut other: Self) -> Result<(), Self> {
-        if !self.place.is(&other.place) {
+        if !self.owner.is(&other.owner) {
             return Err(other);
         }
         // OVERFLOW: all that is in flight is at most a billion.
@@ -101,7 +100,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if self.cost > 0 {
-            self.place.give_back(self.cost);
+            self.owner.give_back(self.cost);
         }
     }
 }
@@ -112,14 +111,14 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// Where permits come from and go back to. The one thing that permits and futures know.
+/// The limit, or the key of one, that permits and futures belong to.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum Owner {
     Single(Arc<Single>),
     Key(Arc<Table>, u64),
 }
 
-impl Place {
+impl Owner {
     fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Single(mine), Self::Single(theirs)) => Arc::ptr_eq(mine, theirs),
@@ -130,19 +129,11 @@ impl Place {
         }
     }
 
-    fn tally(&self) -> &Tally {
+    pub(super) fn tally(&self) -> &Tally {
         match self {
             Self::Single(single) => &single.tally,
             Self::Key(table, _) => &table.tally,
         }
-    }
-
-    pub(super) fn is_counted(&self) -> bool {
-        self.tally().is_on()
-    }
-
-    pub(super) fn count_wait(&self, wait: Duration) {
-        self.tally().wait(wait);
     }
 
     pub(super) fn timer(&self) -> &Timer {
@@ -152,7 +143,7 @@ impl Place {
         }
     }
 
-    /// Returns the place of another key of the same limit.
+    /// Returns the owner of another key of the same limit.
     pub(super) fn of_key(&self, key: u64) -> Self {
         match self {
             Self::Single(_) => self.clone(),
@@ -192,13 +183,13 @@ impl Place {
 
     pub(super) fn leave(&self, ticket: Ticket) {
         self.tally().add(Counted::Cancelled);
-        drop(self.change(|queue, wakes| queue.leave(ticket, wakes)));
+        drop(self.change(|queue, wakers| queue.leave(ticket, wakers)));
     }
 
-    /// Changes the queue, after those were refused whose deadline has come; `None` if a key is not in use.
+    /// Changes the queue, after callers whose deadline has come were refused; `None` if a key is not in use.
     pub(super) fn change<R>(
         &self,
-        change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
+        change: impl FnOnce(&mut PermitQueue, &mut WakeList) -> R,
     ) -> Option<R> {
         match self {
             Self::Single(single) => Some(single.change(self, change)),
@@ -212,6 +203,6 @@ impl Place {
         {
             return;
         }
-        self.change(|queue, wakes| queue.give_back(cost, wakes));
+        self.change(|queue, wakers| queue.give_back(cost, wakers));
     }
 }

@@ -1,7 +1,7 @@
 //! Which call enters, which waits and which is next: a pure state machine.
 //!
 //! The idea: a [`Gauge`] says how much is in flight and how much may be; a [`PermitQueue`] is a gauge with
-//! the callers who wait for it ([`Queue`]), the most urgent first. A request of cost c passes when nobody
+//! the callers who wait for it ([`Queue`]), the most urgent first. A request of cost c passes when no call
 //! waits and `in_flight + c <= limit`. Whatever may free permits (a release, a waiter that leaves,
 //! a higher limit) ends in [`PermitQueue::pump`], which admits from the head for as long as the head fits.
 //! Nobody overtakes the head, so a big request there waits for at most what was in flight before it.
@@ -17,8 +17,8 @@ use super::full::{Full, Why};
 use crate::{
     Tick,
     wait::{
-        Wakes,
-        queue::{Left, Order, Queue, Request, Ticket},
+        WakeList,
+        queue::{Order, Queue, Request, SlotState, Ticket},
     },
 };
 use std::task::{Poll, Waker};
@@ -33,7 +33,7 @@ pub(super) struct Gauge {
     pub(super) limit: u32,
     /// INVARIANT: at most [`LIMIT_MAX`]: it only rises to at most the limit of that moment.
     pub(super) in_flight: u32,
-    /// Somebody waits.
+    /// A call waits.
     pub(super) waited_for: bool,
     pub(super) closed: bool,
 }
@@ -100,19 +100,13 @@ pub(super) struct PermitQueue {
 
 #[derive(Debug)]
 struct Waits {
-    queue: Queue<Answer>,
+    /// A grant is in flight from then on.
+    queue: Queue<Result<(), Full>>,
     /// What the timer is set to: at most the first deadline.
     timer: Option<Tick>,
 }
 
-/// What a ticket has got: permits, which are in flight from then on, or a refusal.
-#[derive(Debug)]
-enum Answer {
-    Granted { cost: u64 },
-    Refused(Full),
-}
-
-/// What became of a request that may wait.
+/// How a request that may wait began.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Entered {
     Passed,
@@ -166,16 +160,16 @@ impl PermitQueue {
         Ok(())
     }
 
-    /// Takes a place in the queue after a refusal, if that is [`Why::Busy`] and `place`, which is
-    /// given the number of those who wait, grants one. If it does not, somebody less urgent has to leave. Passes if it
-    /// is the first to be served and fits.
+    /// Takes a place in the queue after a refusal, if that is [`Why::Busy`] and `place`, called with the number of
+    /// waiting calls, grants one. If it does not, a less urgent call has to leave. Passes if it is the first to be
+    /// served and fits.
     ///
     /// Takes `waker` only if it waits: otherwise the caller drops it, without a lock.
     pub(super) fn queue_up(
         &mut self,
         full: Full,
         (request, order, waker): (Request, Order, &mut Waker),
-        wakes: &mut Wakes,
+        wakers: &mut WakeList,
         place: impl FnOnce(u64) -> Result<(), Why>,
     ) -> Entered {
         if full.why != Why::Busy {
@@ -194,9 +188,9 @@ impl PermitQueue {
         if let Err(why) = place(full.waiting) {
             match queue.least() {
                 Some((priority, least)) if request.priority.is_above(priority) => {
-                    let cost = queue.wish(least).map_or(0, |(cost, _)| cost);
+                    let cost = queue.request(least).map_or(0, |request| request.cost);
                     let full = gauge.full(cost, full.waiting, Why::Displaced);
-                    wakes.push(queue.answer(least, Answer::Refused(full)));
+                    wakers.push(queue.answer(least, Err(full)));
                 }
                 _ => return Entered::Refused(Full { why, ..full }),
             }
@@ -218,51 +212,50 @@ impl PermitQueue {
     /// A waker that is no longer needed is left in `waker`, so that it is dropped without a lock.
     pub(super) fn fetch(&mut self, ticket: Ticket, waker: &mut Waker) -> Poll<Result<(), Full>> {
         let Some(waits) = &mut self.waits else { return Poll::Pending };
-        waits.queue.fetch(ticket, waker).map(|answer| match answer {
-            // INVARIANT: a ticket is in the queue or answered until its owner fetches or leaves.
-            None => Err(self.full(0, Why::Closed)),
-            Some(Answer::Granted { .. }) => Ok(()),
-            Some(Answer::Refused(full)) => Err(full),
-        })
+        let answer = waits.queue.fetch(ticket, waker);
+        // INVARIANT: a ticket is in the queue or answered until its owner fetches or leaves.
+        answer.map(|answer| answer.unwrap_or_else(|| Err(self.full(0, Why::Closed))))
     }
 
     /// Takes a ticket out, with whatever it has got: nobody will fetch it. Returns a waker to be dropped without a lock.
-    pub(super) fn leave(&mut self, ticket: Ticket, wakes: &mut Wakes) -> Option<Waker> {
-        let left = self.waits.as_mut()?.queue.leave(ticket);
-        if let Left::Answer(Answer::Granted { cost }) = left {
+    pub(super) fn leave(&mut self, ticket: Ticket, wakers: &mut WakeList) -> Option<Waker> {
+        let queue = &mut self.waits.as_mut()?.queue;
+        let cost = queue.request(ticket)?.cost;
+        let left = queue.leave(ticket);
+        if let Some(SlotState::Answered(Ok(()))) = left {
             self.gauge = self.gauge.without(cost);
         }
-        self.pump(wakes);
-        if let Left::Place { waker, .. } = left { Some(waker) } else { None }
+        self.pump(wakers);
+        if let Some(SlotState::Waits(waker)) = left { Some(waker) } else { None }
     }
 
     /// Takes `cost` permits out of flight.
-    pub(super) fn give_back(&mut self, cost: u64, wakes: &mut Wakes) {
+    pub(super) fn give_back(&mut self, cost: u64, wakers: &mut WakeList) {
         self.gauge = self.gauge.without(cost);
-        self.pump(wakes);
+        self.pump(wakers);
     }
 
     /// Changes the limit. Waiters that could never pass under it are refused.
-    pub(super) fn set_limit(&mut self, limit: u32, wakes: &mut Wakes) {
+    pub(super) fn set_limit(&mut self, limit: u32, wakers: &mut WakeList) {
         self.gauge.limit = limit;
-        self.refuse(wakes, Why::Never, |cost| cost > u64::from(limit));
-        self.pump(wakes);
+        self.refuse(wakers, Why::Never, |cost| cost > u64::from(limit));
+        self.pump(wakers);
     }
 
-    /// Refuses everybody from now on.
-    pub(super) fn close(&mut self, wakes: &mut Wakes) {
+    /// Refuses all calls from now on.
+    pub(super) fn close(&mut self, wakers: &mut WakeList) {
         self.gauge.closed = true;
-        self.refuse(wakes, Why::Closed, |_| true);
-        self.pump(wakes);
+        self.refuse(wakers, Why::Closed, |_| true);
+        self.pump(wakers);
     }
 
-    /// [`expire`](Self::expire) at the begin of a change, for callers whom no timer has refused in time. Asks for the
-    /// time only if somebody has a deadline.
+    /// [`expire`](Self::expire) at the begin of a change, for callers that no timer has refused in time. Reads the
+    /// time only if a caller has a deadline.
     ///
-    /// INVARIANT: between two changes the timer is set if and only if somebody has a deadline, and to no later than
-    /// the first of them, because every change ends with [`reset_timer`](Self::reset_timer). So nobody is late before
-    /// that time, and most changes do not look at the deadlines.
-    pub(super) fn expire_late(&mut self, now: impl FnOnce() -> Tick, wakes: &mut Wakes) {
+    /// INVARIANT: between two changes the timer is set if and only if a caller has a deadline, and to no later than
+    /// the first of them, because every change ends with [`reset_timer`](Self::reset_timer). So no caller is late
+    /// before that time, and most changes do not look at the deadlines.
+    pub(super) fn expire_late(&mut self, now: impl FnOnce() -> Tick, wakers: &mut WakeList) {
         let Some(waits) = &self.waits else { return };
         debug_assert!(match waits.queue.first_deadline() {
             Some((first, _)) => waits.timer.is_some_and(|timer| timer <= first),
@@ -271,27 +264,27 @@ impl PermitQueue {
         let Some(timer) = waits.timer else { return };
         let now = now();
         if timer <= now {
-            self.expire(now, wakes);
+            self.expire(now, wakers);
         }
     }
 
-    /// Refuses those whose deadline has come, and admits whom that lets pass.
-    pub(super) fn expire(&mut self, now: Tick, wakes: &mut Wakes) {
+    /// Refuses callers whose deadline has come, and admits those who fit then.
+    pub(super) fn expire(&mut self, now: Tick, wakers: &mut WakeList) {
         let gauge = self.gauge;
         let Some(waits) = &mut self.waits else { return };
         let mut has_changed = false;
         while let Some((_, ticket)) = waits.queue.first_deadline().filter(|(due, _)| *due <= now) {
-            refuse(&mut waits.queue, ticket, gauge, Why::TimedOut, wakes);
+            refuse(&mut waits.queue, ticket, gauge, Why::TimedOut, wakers);
             has_changed = true;
         }
         if has_changed {
-            self.pump(wakes);
+            self.pump(wakers);
         }
     }
 
     /// Says when the timer has to be set anew, from what and to what.
     ///
-    /// It may stay set to a tick at which nobody is due any more: that is cheaper than to follow each waiter.
+    /// It may stay set to a tick at which no caller is due any more: that is cheaper than to follow each waiter.
     pub(super) fn reset_timer(&mut self) -> Option<(Option<Tick>, Option<Tick>)> {
         let Waits { queue, timer } = &mut **self.waits.as_mut()?;
         let first = queue.first_deadline().map(|(deadline, _)| deadline);
@@ -300,11 +293,11 @@ impl PermitQueue {
     }
 
     /// The timer has come.
-    pub(super) fn timer_came(&mut self, now: Tick, wakes: &mut Wakes) {
+    pub(super) fn timer_came(&mut self, now: Tick, wakers: &mut WakeList) {
         if let Some(waits) = &mut self.waits {
             waits.timer = None;
         }
-        self.expire(now, wakes);
+        self.expire(now, wakers);
     }
 
     /// Gives the memory of an idle queue back if it has more than `most` places.
@@ -313,38 +306,44 @@ impl PermitQueue {
     }
 
     /// Answers the waiters whose cost is `hopeless` with a refusal.
-    fn refuse(&mut self, wakes: &mut Wakes, why: Why, hopeless: impl Fn(u64) -> bool) {
+    fn refuse(&mut self, wakers: &mut WakeList, why: Why, hopeless: impl Fn(u64) -> bool) {
         let gauge = self.gauge;
         let Some(waits) = &mut self.waits else { return };
         let mut next = waits.queue.first();
         while let Some(ticket) = next {
             next = waits.queue.after(ticket);
-            if waits.queue.wish(ticket).is_some_and(|(cost, _)| hopeless(cost)) {
-                refuse(&mut waits.queue, ticket, gauge, why, wakes);
+            if waits.queue.request(ticket).is_some_and(|request| hopeless(request.cost)) {
+                refuse(&mut waits.queue, ticket, gauge, why, wakers);
             }
         }
     }
 
     /// Admits from the head for as long as the head fits.
     ///
-    /// INVARIANT: afterwards `waited_for` says whether the queue has somebody in it.
-    fn pump(&mut self, wakes: &mut Wakes) {
+    /// INVARIANT: afterwards `waited_for` says whether a caller waits.
+    fn pump(&mut self, wakers: &mut WakeList) {
         if let Some(waits) = &mut self.waits {
             while let Some(head) = waits.queue.first()
-                && let Some((cost, _)) = waits.queue.wish(head)
+                && let Some(&Request { cost, .. }) = waits.queue.request(head)
                 && self.gauge.fits(cost)
             {
                 self.gauge = self.gauge.with(cost);
-                wakes.push(waits.queue.answer(head, Answer::Granted { cost }));
+                wakers.push(waits.queue.answer(head, Ok(())));
             }
         }
         self.gauge.waited_for = self.waiting() > 0;
     }
 }
 
-/// Refuses somebody who waits.
-fn refuse(queue: &mut Queue<Answer>, ticket: Ticket, gauge: Gauge, why: Why, wakes: &mut Wakes) {
-    let cost = queue.wish(ticket).map_or(0, |(cost, _)| cost);
+/// Refuses a waiting caller.
+fn refuse(
+    queue: &mut Queue<Result<(), Full>>,
+    ticket: Ticket,
+    gauge: Gauge,
+    why: Why,
+    wakers: &mut WakeList,
+) {
+    let cost = queue.request(ticket).map_or(0, |request| request.cost);
     let full = gauge.full(cost, queue.len() as u64 - 1, why);
-    wakes.push(queue.answer(ticket, Answer::Refused(full)));
+    wakers.push(queue.answer(ticket, Err(full)));
 }

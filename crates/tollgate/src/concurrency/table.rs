@@ -9,7 +9,7 @@
 use super::{
     counts::Tally,
     full::{Full, Why},
-    permit::Place,
+    permit::Owner,
     queue::{Entered, Gauge, PermitQueue},
     timer::{Timer, WaitRules},
 };
@@ -18,7 +18,7 @@ use crate::{
     sync::{Count, Mutex, Padded, lock},
     table::{FingerprintMap, SHARDS, shrink},
     wait::{
-        Wakes,
+        WakeList,
         queue::{Request, Ticket},
     },
 };
@@ -49,7 +49,7 @@ struct Terms {
     closed: bool,
 }
 
-/// How much there may be of what.
+/// Bounds on waiting calls, keys and limits of single keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) max_waiting_total: u64,
@@ -105,13 +105,13 @@ impl Table {
 
     pub(super) fn enter(
         &self,
-        (place, key): (&Place, u64),
+        (owner, key): (&Owner, u64),
         cost: u64,
         request: impl FnOnce() -> Request,
         waker: &Waker,
     ) -> Entered {
-        // Cloned before the lock is taken, and dropped after: both may be a stranger's code.
-        let (mut waker, mut wakes) = (waker.clone(), Wakes::new());
+        // Cloned before the lock is taken, and dropped after: both may run foreign code.
+        let (mut waker, mut wakers) = (waker.clone(), WakeList::new());
         let mut shard = lock(self.shard(key));
         let full = match self.take(&mut shard, key, cost) {
             Ok(()) => return Entered::Passed,
@@ -123,25 +123,25 @@ impl Table {
         let Some(queue) = queues.get_mut(&key) else { return Entered::Refused(full) };
         let before = queue.gauge.in_flight;
         let has_room = |waiting| self.has_room(waiting);
-        let entered = queue.queue_up(full, request, &mut wakes, has_room);
+        let entered = queue.queue_up(full, request, &mut wakers, has_room);
         *in_flight += u64::from(queue.gauge.in_flight - before);
         if let Some(timer) = queue.reset_timer() {
-            place.set_timer(key, timer, &mut wakes);
+            owner.set_timer(key, timer, &mut wakers);
         }
         drop(shard);
-        wakes.fire();
+        wakers.fire();
         entered
     }
 
     pub(super) fn fetch(
         &self,
-        place: (&Place, u64),
+        owner: (&Owner, u64),
         ticket: Ticket,
         waker: &Waker,
     ) -> Poll<Result<(), Full>> {
         // As in `enter`.
         let mut waker = waker.clone();
-        self.change(place, |queue, _| queue.fetch(ticket, &mut waker)).unwrap_or(Poll::Pending)
+        self.change(owner, |queue, _| queue.fetch(ticket, &mut waker)).unwrap_or(Poll::Pending)
     }
 
     /// Takes `cost` permits of a key, which gets a queue if it has none, or says why not.
@@ -187,25 +187,25 @@ impl Table {
     /// Changes the queue of a key in use; removes it if that left it idle. Then wakes.
     pub(super) fn change<R>(
         &self,
-        (place, key): (&Place, u64),
-        change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
+        (owner, key): (&Owner, u64),
+        change: impl FnOnce(&mut PermitQueue, &mut WakeList) -> R,
     ) -> Option<R> {
-        let mut wakes = Wakes::new();
+        let mut wakers = WakeList::new();
         let result =
-            self.change_locked((place, key), &mut lock(self.shard(key)), &mut wakes, change);
-        wakes.fire();
+            self.change_locked((owner, key), &mut lock(self.shard(key)), &mut wakers, change);
+        wakers.fire();
         result
     }
 
     fn change_locked<R>(
         &self,
-        (place, key): (&Place, u64),
+        (owner, key): (&Owner, u64),
         shard: &mut Shard,
-        wakes: &mut Wakes,
-        change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
+        wakers: &mut WakeList,
+        change: impl FnOnce(&mut PermitQueue, &mut WakeList) -> R,
     ) -> Option<R> {
         let queue = shard.queues.get_mut(&key)?;
-        let result = self.change_queue((place, key), (queue, &mut shard.in_flight), wakes, change);
+        let result = self.change_queue((owner, key), (queue, &mut shard.in_flight), wakers, change);
         if queue.is_idle() {
             shard.queues.remove(&key);
             self.keys.lower(1);
@@ -217,16 +217,16 @@ impl Table {
     /// Changes a queue, and the sums with it. The change puts nobody into the queue.
     fn change_queue<R>(
         &self,
-        (place, key): (&Place, u64),
+        (owner, key): (&Owner, u64),
         (queue, sum): (&mut PermitQueue, &mut u64),
-        wakes: &mut Wakes,
-        change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
+        wakers: &mut WakeList,
+        change: impl FnOnce(&mut PermitQueue, &mut WakeList) -> R,
     ) -> R {
         let (in_flight, waiting) = (queue.gauge.in_flight, queue.waiting());
-        queue.expire_late(|| self.timer.rules.clock.about_now(), wakes);
-        let result = change(queue, wakes);
+        queue.expire_late(|| self.timer.rules.clock.about_now(), wakers);
+        let result = change(queue, wakers);
         if let Some(timer) = queue.reset_timer() {
-            place.set_timer(key, timer, wakes);
+            owner.set_timer(key, timer, wakers);
         }
         queue.shrink(0);
         // INVARIANT: the sum includes what this queue had in flight; nobody has joined it.
@@ -239,11 +239,11 @@ impl Table {
     /// Changes what holds for all keys, shard by shard, with each queue in use. Then wakes.
     fn change_all(
         &self,
-        place: &Place,
+        owner: &Owner,
         change: impl Fn(&mut Terms),
-        change_queue: impl Fn(&mut PermitQueue, Option<u32>, &mut Wakes),
+        change_queue: impl Fn(&mut PermitQueue, Option<u32>, &mut WakeList),
     ) {
-        let mut wakes = Wakes::new();
+        let mut wakers = WakeList::new();
         let mut terms = lock(&self.terms);
         change(&mut terms);
         for shard in &self.shards {
@@ -252,34 +252,39 @@ impl Table {
             let before = queues.len();
             queues.retain(|key, queue| {
                 let own = overrides.get(key).copied();
-                self.change_queue((place, *key), (queue, in_flight), &mut wakes, |queue, wakes| {
-                    change_queue(queue, own, wakes);
-                });
+                self.change_queue(
+                    (owner, *key),
+                    (queue, in_flight),
+                    &mut wakers,
+                    |queue, wakers| {
+                        change_queue(queue, own, wakers);
+                    },
+                );
                 !queue.is_idle()
             });
             self.keys.lower((before - queues.len()) as u64);
             shrink(queues);
         }
         drop(terms);
-        wakes.fire();
+        wakers.fire();
     }
 
     /// Changes the limit of all keys that have none of their own.
-    pub(super) fn set_limit(&self, place: &Place, limit: u32) {
+    pub(super) fn set_limit(&self, owner: &Owner, limit: u32) {
         self.change_all(
-            place,
+            owner,
             |terms| terms.limit = limit,
-            |queue, own, wakes| queue.set_limit(own.unwrap_or(limit), wakes),
+            |queue, own, wakers| queue.set_limit(own.unwrap_or(limit), wakers),
         );
     }
 
-    pub(super) fn close(&self, place: &Place) {
-        self.change_all(place, |terms| terms.closed = true, |queue, _, wakes| queue.close(wakes));
+    pub(super) fn close(&self, owner: &Owner) {
+        self.change_all(owner, |terms| terms.closed = true, |queue, _, wakers| queue.close(wakers));
     }
 
     /// Gives a key a limit of its own, or takes it away. Tells whether there was room for it.
-    pub(super) fn set_key_limit(&self, (place, key): (&Place, u64), own: Option<u32>) -> bool {
-        let mut wakes = Wakes::new();
+    pub(super) fn set_key_limit(&self, (owner, key): (&Owner, u64), own: Option<u32>) -> bool {
+        let mut wakers = WakeList::new();
         let mut shard = lock(self.shard(key));
         let is_known = shard.overrides.contains_key(&key);
         match own {
@@ -294,11 +299,11 @@ impl Table {
             own => return own.is_none(),
         }
         let limit = own.unwrap_or(shard.terms.limit);
-        self.change_locked((place, key), &mut shard, &mut wakes, |queue, wakes| {
-            queue.set_limit(limit, wakes);
+        self.change_locked((owner, key), &mut shard, &mut wakers, |queue, wakers| {
+            queue.set_limit(limit, wakers);
         });
         drop(shard);
-        wakes.fire();
+        wakers.fire();
         true
     }
 

@@ -1,12 +1,17 @@
-//! The one timer of a limit, which refuses those whose deadline has come.
+//! The one timer of a limit, which refuses callers whose deadline has come.
 
-use super::permit::Place;
+use super::permit::Owner;
 use crate::{
     Clock, Tick,
     sync::{Mutex, lock},
-    wait::{Wakes, alarm::Alarm, queue::Order},
+    wait::{WakeList, queue::Order, queue_timer::QueueTimer},
 };
 use std::{collections::BTreeSet, time::Duration};
+#[cfg(feature = "tokio")]
+use {
+    crate::wait::queue_timer::{RuntimeId, TimerHost},
+    std::task::Waker,
+};
 
 /// How callers wait.
 #[derive(Clone, Debug)]
@@ -28,7 +33,7 @@ impl WaitRules {
     }
 }
 
-/// When the queues of a limit have to be looked at, each by its key; a limit without keys has one, of key 0.
+/// The due times of the queues of a limit, each by its key; a limit without keys has one, of key 0.
 #[derive(Debug)]
 pub(super) struct Timer {
     pub(super) rules: WaitRules,
@@ -38,7 +43,7 @@ pub(super) struct Timer {
 #[derive(Debug, Default)]
 struct Due {
     queues: BTreeSet<(Tick, u64)>,
-    alarm: Alarm,
+    timer: QueueTimer,
 }
 
 impl Due {
@@ -46,11 +51,11 @@ impl Due {
         self.queues.first().map(|(due, _)| *due)
     }
 
-    fn set_alarm(&mut self, place: &Place, wakes: &mut Wakes) {
-        let (target, clock) = (self.first(), &place.timer().rules.clock);
-        self.alarm.set(clock, target, wakes, || {
-            let place = place.clone();
-            move |_| place.ring()
+    fn set_timer(&mut self, owner: &Owner, wakers: &mut WakeList) {
+        let (target, clock) = (self.first(), &owner.timer().rules.clock);
+        self.timer.set(clock, target, wakers, || {
+            let owner = owner.clone();
+            move |_| owner.timer_fired()
         });
     }
 }
@@ -61,97 +66,87 @@ impl Timer {
     }
 }
 
-impl Place {
+impl Owner {
     /// Sets the timer of a queue from one tick to another; its host holds the lock of the queue.
     pub(super) fn set_timer(
         &self,
         key: u64,
         (old, new): (Option<Tick>, Option<Tick>),
-        wakes: &mut Wakes,
+        wakers: &mut WakeList,
     ) {
         let mut due = lock(&self.timer().due);
         if let Some(old) = old {
             due.queues.remove(&(old, key));
         }
         due.queues.extend(new.map(|new| (new, key)));
-        due.set_alarm(self, wakes);
+        due.set_timer(self, wakers);
     }
 
     /// Sees that a task is woken at its deadline. Threads look at the clock themselves.
     pub(super) fn start_timer(&self) {
         #[cfg(feature = "tokio")]
-        if lock(&self.timer().due).alarm.needs_driver(&self.timer().rules.clock) {
-            crate::wait::alarm::start(self);
+        if lock(&self.timer().due).timer.needs_task(&self.timer().rules.clock) {
+            crate::wait::queue_timer::start(self);
         }
     }
 
-    /// The timer of a manual clock has come.
-    fn ring(&self) {
-        lock(&self.timer().due).alarm.rang();
+    /// Serves the queues when the timer of a manual clock fires.
+    fn timer_fired(&self) {
+        lock(&self.timer().due).timer.fired();
         self.expire();
-        let mut wakes = Wakes::new();
-        lock(&self.timer().due).set_alarm(self, &mut wakes);
-        wakes.fire();
+        let mut wakers = WakeList::new();
+        lock(&self.timer().due).set_timer(self, &mut wakers);
+        wakers.fire();
     }
 
-    /// Refuses those whose deadline has come.
+    /// Refuses callers whose deadline has come.
     pub(super) fn expire(&self) {
         let now = self.timer().rules.clock.now();
         let next = || {
             let mut due = lock(&self.timer().due);
-            let (tick, key) = *due.queues.first().filter(|(tick, _)| *tick <= now)?;
-            due.queues.remove(&(tick, key));
-            Some(key)
+            due.first().filter(|tick| *tick <= now)?;
+            due.queues.pop_first()
         };
-        while let Some(key) = next() {
-            self.of_key(key).change(|queue, wakes| queue.timer_came(now, wakes));
+        while let Some((_, key)) = next() {
+            self.of_key(key).change(|queue, wakers| queue.timer_came(now, wakers));
         }
     }
 }
 
 #[cfg(feature = "tokio")]
-mod driver {
-    use super::{Place, Tick, lock};
-    use crate::{
-        Clock,
-        wait::alarm::{Driven, RuntimeId},
-    };
-    use std::task::Waker;
+impl TimerHost for Owner {
+    fn clock(&self) -> &Clock {
+        &self.timer().rules.clock
+    }
 
-    impl Driven for Place {
-        fn clock(&self) -> &Clock {
-            &self.timer().rules.clock
-        }
+    fn serve(&self, runtime: RuntimeId, waker: &Waker) -> Option<Tick> {
+        let old = lock(&self.timer().due).timer.awake(runtime);
+        self.expire();
+        let mut due = lock(&self.timer().due);
+        let target = due.first();
+        due.timer.asleep(runtime, waker, target);
+        drop(due);
+        drop(old);
+        target
+    }
 
-        fn drive(&self, runtime: RuntimeId, waker: &Waker) -> Option<Tick> {
-            let old = lock(&self.timer().due).alarm.awake(runtime);
-            self.expire();
-            let mut due = lock(&self.timer().due);
-            let target = due.first();
-            due.alarm.asleep(runtime, waker, target);
-            drop(due);
-            drop(old);
-            target
-        }
+    fn remove_if_idle(&self, runtime: RuntimeId) -> bool {
+        let mut due = lock(&self.timer().due);
+        let is_over = due.queues.is_empty();
+        let old = if is_over { due.timer.remove(runtime) } else { None };
+        drop(due);
+        drop(old);
+        is_over
+    }
 
-        fn dismiss(&self, runtime: RuntimeId) -> bool {
-            let mut due = lock(&self.timer().due);
-            let is_over = due.queues.is_empty();
-            let old = if is_over { due.alarm.gone(runtime) } else { None };
-            drop(due);
-            drop(old);
-            is_over
-        }
-
-        /// Tasks of other runtimes have a timer of their own.
-        fn abandon(&self, runtime: RuntimeId, has_panicked: bool) {
-            let mut due = lock(&self.timer().due);
-            let old = match has_panicked {
-                true => due.alarm.broke(runtime),
-                false => due.alarm.gone(runtime),
-            };
-            drop(due);
-            drop(old);
-        }
+    /// Tasks of other runtimes have a timer of their own.
+    fn abandon(&self, runtime: RuntimeId, has_panicked: bool) {
+        let mut due = lock(&self.timer().due);
+        let old = match has_panicked {
+            true => (due.timer.mark_broken(runtime), None),
+            false => (None, due.timer.remove(runtime)),
+        };
+        drop(due);
+        drop(old);
     }
 }

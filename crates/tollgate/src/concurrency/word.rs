@@ -1,17 +1,17 @@
-//! The host of one queue: a word for those who need not wait, and a lock for the others.
+//! The host of one queue: a word for calls that need not wait, and a lock for the others.
 //!
 //! | bits | what | range |
 //! |---|---|---|
 //! | 0 to 29 | permits in flight | up to 1 billion |
 //! | 30 to 59 | limit | up to 1 billion |
 //! | 60 | seized: the holder of the lock is changing the queue | |
-//! | 61 | somebody waits | |
+//! | 61 | a call waits | |
 //! | 62 | closed | |
 //!
 //! Limit and count are one word, so no admission pairs an old limit with a new count, and a
 //! refusal's numbers belong together.
 //!
-//! INVARIANT: while the word is seized or somebody waits, only the holder of the lock changes it.
+//! INVARIANT: while the word is seized or a call waits, only the holder of the lock changes it.
 //! The fast paths exchange a word with neither flag, so setting one makes them fail; a release that
 //! finds one takes the lock, where it sees the queue. Hence no release slips past a waiter that is
 //! about to sleep (`tests/loom/concurrency.rs`).
@@ -19,7 +19,7 @@
 use super::{
     counts::Tally,
     full::{Full, Why},
-    permit::Place,
+    permit::Owner,
     queue::{Entered, Gauge, PermitQueue},
     timer::{Timer, WaitRules},
 };
@@ -31,7 +31,7 @@ use crate::{
         fence, lock, spin_loop,
     },
     wait::{
-        Wakes,
+        WakeList,
         queue::{Request, Ticket},
     },
 };
@@ -113,10 +113,10 @@ impl Single {
 
     /// Takes `cost` permits, or says why not.
     ///
-    /// What does not fit is refused without a lock and without a write. What fits while somebody
-    /// changes the queue is decided after that change, under the lock.
+    /// A call that does not fit is refused without a lock and without a write. One that fits while another
+    /// thread changes the queue is decided after that change, under the lock.
     #[inline]
-    pub(super) fn try_enter(&self, place: impl FnOnce() -> Place, cost: u64) -> Result<(), Full> {
+    pub(super) fn try_enter(&self, owner: impl FnOnce() -> Owner, cost: u64) -> Result<(), Full> {
         // ORDERING: Relaxed. A refusal publishes nothing, and a stale word makes the exchange fail.
         let mut seen = self.word.load(Relaxed);
         loop {
@@ -128,7 +128,7 @@ impl Single {
                 return Err(gauge.full(cost, self.waiting(), why));
             }
             if seen & SEIZED != 0 {
-                return self.change(&place(), |queue, _| queue.try_enter(cost));
+                return self.change(&owner(), |queue, _| queue.try_enter(cost));
             }
             let next = gauge.with(cost);
             // ORDERING: Acquire pairs with the Release of `give_back` and `change`: what earlier
@@ -147,12 +147,12 @@ impl Single {
     /// Takes `cost` permits, or a place in the queue, or says why not.
     pub(super) fn enter(
         &self,
-        place: &Place,
+        owner: &Owner,
         cost: u64,
         request: impl FnOnce() -> Request,
         waker: &Waker,
     ) -> Entered {
-        let refused = match self.try_enter(|| place.clone(), cost) {
+        let refused = match self.try_enter(|| owner.clone(), cost) {
             Ok(()) => return Entered::Passed,
             Err(full) if full.why != Why::Busy => return Entered::Refused(full),
             Err(full) => full,
@@ -165,16 +165,16 @@ impl Single {
         {
             return Entered::Refused(Full { why, ..refused });
         }
-        // Cloned before the lock is taken, and dropped after: both may be a stranger's code.
+        // Cloned before the lock is taken, and dropped after: both may run foreign code.
         let (mut waker, order) = (waker.clone(), self.timer.rules.order);
         self.change_at(
-            place,
+            owner,
             || request.since,
-            |queue, wakes| match queue.try_enter(cost) {
+            |queue, wakers| match queue.try_enter(cost) {
                 Ok(()) => Entered::Passed,
                 Err(full) => {
                     let has_room = |waiting| self.has_room(waiting);
-                    queue.queue_up(full, (request, order, &mut waker), wakes, has_room)
+                    queue.queue_up(full, (request, order, &mut waker), wakers, has_room)
                 }
             },
         )
@@ -191,7 +191,8 @@ impl Single {
         lock(&self.queue).fetch(ticket, &mut waker)
     }
 
-    /// Takes `cost` permits out of flight; `false` if somebody waits or changes the queue, so that the lock is needed.
+    /// Takes `cost` permits out of flight; `false` if calls wait or a thread changes the queue, so that the lock is
+    /// needed.
     pub(super) fn give_back(&self, cost: u64) -> bool {
         // ORDERING: Relaxed. A stale word makes the exchange fail.
         let mut seen = self.word.load(Relaxed);
@@ -210,28 +211,28 @@ impl Single {
 
     pub(super) fn change<R>(
         &self,
-        place: &Place,
-        change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
+        owner: &Owner,
+        change: impl FnOnce(&mut PermitQueue, &mut WakeList) -> R,
     ) -> R {
-        self.change_at(place, || self.timer.rules.clock.about_now(), change)
+        self.change_at(owner, || self.timer.rules.clock.about_now(), change)
     }
 
     /// Changes the gauge with its queue: under the lock, with the word seized. Then wakes.
     fn change_at<R>(
         &self,
-        place: &Place,
+        owner: &Owner,
         now: impl FnOnce() -> Tick,
-        change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
+        change: impl FnOnce(&mut PermitQueue, &mut WakeList) -> R,
     ) -> R {
-        let mut wakes = Wakes::new();
+        let mut wakers = WakeList::new();
         let mut queue = lock(&self.queue);
         // ORDERING: Acquire, as in `try_enter`: this may admit. The exchanges of the fast paths
         // fail from here on.
         queue.gauge = unpack(self.word.fetch_or(SEIZED, Acquire));
-        queue.expire_late(now, &mut wakes);
-        let result = change(&mut queue, &mut wakes);
+        queue.expire_late(now, &mut wakers);
+        let result = change(&mut queue, &mut wakers);
         if let Some(timer) = queue.reset_timer() {
-            place.set_timer(0, timer, &mut wakes);
+            owner.set_timer(0, timer, &mut wakers);
         }
         queue.shrink(PLACES_KEPT);
         let (gauge, level) = (queue.gauge, queue.lowest_level() as u64);
@@ -242,7 +243,7 @@ impl Single {
         self.word.store(pack(gauge), Release);
         drop(queue);
         self.tally.peak(gauge.in_flight);
-        wakes.fire();
+        wakers.fire();
         result
     }
 }

@@ -47,28 +47,29 @@ impl<D> DebouncerBuilder<D> {
         self
     }
 
-    /// Says who runs the action. The default is a thread, and the current tokio runtime for
+    /// Sets the driver that runs the action. The default is a thread, and the current tokio runtime for
     /// actions that are futures.
     pub fn driver(mut self, driver: Driver) -> Self {
         self.options.driver = Some(driver);
         self
     }
 
-    /// Says what becomes of what is pending when the last handle is dropped. The default is to
+    /// Sets whether a pending run is forgotten or runs when the last handle is dropped. The default is to
     /// forget it: an owner that is gone mostly does not want its action to run.
     pub const fn on_drop(mut self, on_drop: OnDrop) -> Self {
         self.options.on_drop = on_drop;
         self
     }
 
-    /// Is told of every run that panics, by whoever ran it. The panic hook has spoken before.
+    /// Sets a function that receives every panic of a run, on the thread of that run, after the panic hook. By default
+    /// there is none.
     pub fn on_panic(mut self, report: impl Fn(&Panicked) + Send + Sync + 'static) -> Self {
         self.options.on_panic = Some(Arc::new(report));
         self
     }
 
     pub(crate) fn machine<T>(&self) -> Result<PacedDebounce<T>, DebounceError> {
-        self.rules.judge()?;
+        self.rules.check()?;
         let pace = Pace::new(self.interval, self.limiter.clone())?;
         Ok(PacedDebounce::new(self.rules, pace))
     }
@@ -123,7 +124,7 @@ impl DebouncerBuilder {
         self
     }
 
-    /// Takes a permit of `limiter` for each run: a rate that other code shares. By default no limiter is asked.
+    /// Takes a permit of `limiter` for each run: a rate that other code shares. By default there is no limiter.
     ///
     /// A run that the limiter does not admit at once books its permit and waits for it; the last value
     /// wins meanwhile. So callers that wait in the limiter's queue cannot starve it. A window cannot be

@@ -8,7 +8,7 @@
 //!
 //! The one difference: a trigger that comes when the timer is overdue, because its worker was late,
 //! ends the old burst first and begins a new one. Lodash would prolong the old burst. Here the
-//! silence was long enough, so what happens does not depend on who was quicker.
+//! silence was long enough, so the result does not depend on which thread was quicker.
 //!
 //! While the action is busy a fire waits for its turn, and a later one takes its place: one value,
 //! the last. Without a trailing edge no value is held and nothing has to happen at the end of a
@@ -47,8 +47,8 @@ impl Rules {
         Self { delay: interval, max_wait, leading: true, trailing: true, spaced: true }
     }
 
-    /// Tells what is wrong with them.
-    pub(crate) fn judge(&self) -> Result<(), DebounceError> {
+    /// Checks them.
+    pub(crate) fn check(&self) -> Result<(), DebounceError> {
         let Self { delay, max_wait, .. } = *self;
         match max_wait {
             _ if delay.is_zero() && self.spaced => Err(DebounceError::ZeroInterval),
@@ -71,7 +71,7 @@ pub(crate) struct Debounce<T> {
     last_fire: Tick,
     /// What the trailing edge would fire with: the last value, and the triggers since the last fire.
     held: Option<Fired<T>>,
-    /// What has fired and waits for the action to be free.
+    /// The fire that waits for the action to be free.
     ready: Option<Fired<T>>,
 }
 

@@ -9,9 +9,9 @@ use super::{
 };
 use crate::{
     Tick,
+    observe::RunCounts,
     pace::{Booked, Pace},
     wait::Machine,
-    watch::RunCounts,
 };
 
 #[derive(Debug)]

@@ -132,7 +132,7 @@ impl<F: Future> HedgedCall<F> {
             }
             let Some(due) = self.attempts.next_due() else { return Poll::Pending };
             let clock = self.policy.clock();
-            let timer = self.timer.get_or_insert_with(|| Box::pin(Sleeper::task()));
+            let timer = self.timer.get_or_insert_with(|| Box::pin(Sleeper::ANY));
             match timer.as_mut().poll_until(clock, due, context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(crate::NoRuntime)) => {

@@ -3,8 +3,8 @@
 use super::latency::LatencyWindow;
 use crate::{
     Breaker, CallOutcome, Clock, Concurrency, RetryBudget, Tick,
+    observe::{Collector, Samples, WeakCollector, family},
     sync::{Arc, Mutex, lock},
-    watch::{Collector, Samples, WeakCollector, family},
 };
 use std::{fmt, time::Duration};
 
@@ -28,7 +28,7 @@ use std::{fmt, time::Duration};
 ///
 /// let breaker = Breaker::builder().build()?;
 /// let policy = HedgePolicy::at_percentile(95.0).breaker(&breaker).build()?;
-/// assert_eq!(policy.delay(), None); // too few calls to tell
+/// assert_eq!(policy.delay(), None); // too few calls for a percentile
 /// let policy = HedgePolicy::after(Duration::from_millis(50)).build()?;
 /// assert_eq!(policy.delay(), Some(Duration::from_millis(50)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -45,7 +45,7 @@ struct Shared {
     max_hedges: u32,
     first_answer_wins: bool,
     budget: RetryBudget,
-    /// Successes are paid into the budget here, not by somebody else.
+    /// Whether successes fill the budget here; else a retry policy does it.
     fills_budget: bool,
     breaker: Option<Breaker>,
     concurrency: Option<Concurrency>,
@@ -84,7 +84,8 @@ pub struct HedgedAttempts {
     made: u32,
     /// When the first one began; `None` if it has failed.
     first_began: Option<Tick>,
-    delay: Duration,
+    /// `None` if it is not hedged.
+    delay: Option<Duration>,
     next_due: Option<Tick>,
 }
 
@@ -130,7 +131,7 @@ impl HedgePolicy {
     }
 
     /// Returns after what time a call that starts now is hedged; `None` if there were too few calls
-    /// to tell.
+    /// for a percentile.
     #[must_use]
     pub fn delay(&self) -> Option<Duration> {
         self.delay_at(self.shared.clock.now())
@@ -189,7 +190,7 @@ impl HedgePolicy {
 
     /// Starts a call: its first attempt is made now.
     ///
-    /// `hedge` and `HedgedCall` (feature `tokio`) do all of this. What has to run its own attempts,
+    /// `hedge` and `HedgedCall` (feature `tokio`) do all of this. A program that runs its own attempts,
     /// such as a simulation, calls `start`, [`try_hedge`](Self::try_hedge) when
     /// [`next_due`](HedgedAttempts::next_due) has come, and [`ended`](Self::ended) whenever an
     /// attempt ends.
@@ -197,20 +198,14 @@ impl HedgePolicy {
     pub fn start(&self, now: Tick) -> HedgedAttempts {
         lock(&self.shared.counts).calls += 1;
         let delay = self.delay_at(now);
-        let mut attempts = HedgedAttempts {
-            made: 1,
-            first_began: Some(now),
-            delay: delay.unwrap_or_default(),
-            next_due: None,
-        };
-        if delay.is_some() {
-            attempts.next_due = self.due_after(now, &attempts);
-        }
+        let mut attempts =
+            HedgedAttempts { made: 1, first_began: Some(now), delay, next_due: None };
+        attempts.next_due = self.due_after(now, &attempts);
         attempts
     }
 
     fn due_after(&self, now: Tick, attempts: &HedgedAttempts) -> Option<Tick> {
-        let due = now.saturating_add(attempts.delay);
+        let due = now.saturating_add(attempts.delay?);
         (attempts.made <= self.shared.max_hedges && due < self.deadline).then_some(due)
     }
 

@@ -3,8 +3,8 @@
 mod builder;
 mod class;
 mod decide;
-mod plan;
 mod rule;
+mod validation;
 
 pub use builder::BorrowingBuilder;
 pub use class::Class;
@@ -12,19 +12,19 @@ pub use class::Class;
 use super::{HierarchyError, PathError, node_limiter::NodeLimiter};
 use crate::{
     Clock, Decision, Tick,
-    limits::Taking,
+    multi::Taking,
+    observe::{Collector, Samples, WeakCollector, family},
     sync::{Arc, AtomicU8, AtomicU64, Mutex, Ordering::Relaxed, Padded, lock},
-    watch::{Collector, Samples, WeakCollector, family},
 };
-use plan::{Declared, InForce, judge};
 use std::{collections::BTreeMap, fmt};
+use validation::{Declared, InForce, validate};
 
 /// A tree of guaranteed shares that lend what they do not use; clones share it.
 ///
 /// The rule is that of Linux' hierarchical token buckets (HTB), for events that are admitted or
 /// refused when they come. Every [`Class`] has a guaranteed rate and a ceiling. An event passes
 ///
-/// 1. on the guaranteed share of its own class, without asking anybody above; or else
+/// 1. on the guaranteed share of its own class, whatever the classes above say; or else
 /// 2. on that of the nearest class above that has it to spare, the *lender*,
 ///
 /// as long as no ceiling on the way is reached. All classes from the lender up are charged, into
@@ -92,7 +92,7 @@ struct Inner {
     /// Number 0 is the root.
     nodes: Box<[Node]>,
     parents: Vec<Option<usize>>,
-    plan: Mutex<Vec<Declared>>,
+    classes: Mutex<Vec<Declared>>,
     clock: Clock,
 }
 
@@ -103,7 +103,7 @@ struct Node {
     children: Children,
     /// The priority, and whether the ceiling is hard.
     traits: AtomicU8,
-    tally: Padded<Tally>,
+    counters: Padded<ClassCounters>,
 }
 
 enum Children {
@@ -117,8 +117,8 @@ const HARD: u8 = 0x80;
 impl Node {
     fn new(rate: NodeLimiter, ceiling: NodeLimiter, in_force: &InForce) -> Self {
         let children = Children::Declared(BTreeMap::new());
-        let (traits, tally) = (AtomicU8::new(traits(in_force)), Padded::default());
-        Self { rate, ceiling, children, traits, tally }
+        let (traits, counters) = (AtomicU8::new(traits(in_force)), Padded::default());
+        Self { rate, ceiling, children, traits, counters }
     }
 
     fn name(&self) -> &str {
@@ -218,27 +218,27 @@ impl BorrowingTree {
     /// When no class has this name, or the tree would not be accepted by
     /// [`build`](BorrowingBuilder::build): then nothing changes.
     pub fn set_class(&self, name: &str, class: Class) -> Result<(), HierarchyError> {
-        let Inner { nodes, parents, plan, .. } = &*self.inner;
-        let mut plan = lock(plan);
+        let Inner { nodes, parents, classes, .. } = &*self.inner;
+        let mut classes = lock(classes);
         let unknown = || HierarchyError::UnknownName(name.to_owned());
-        let index = plan.iter().position(|known| &*known.name == name).ok_or_else(unknown)?;
-        let before = judge(&plan, parents)?;
-        let mut next = plan.clone();
+        let index = classes.iter().position(|known| &*known.name == name).ok_or_else(unknown)?;
+        let before = validate(&classes, parents)?;
+        let mut next = classes.clone();
         let old = std::mem::replace(&mut next[index].class, class);
         (next[index].class.parent, next[index].class.bounded) = (old.parent, old.bounded);
-        let after = judge(&next, parents)?;
+        let after = validate(&next, parents)?;
         for (node, (old, new)) in nodes.iter().zip(before.iter().zip(&after)) {
             node.change(old, new)?;
         }
-        *plan = next;
+        *classes = next;
         Ok(())
     }
 
     /// Returns a class as it was declared or last set.
     #[must_use]
     pub fn class(&self, name: &str) -> Option<Class> {
-        let plan = lock(&self.inner.plan);
-        plan.iter().find(|known| &*known.name == name).map(|known| known.class.clone())
+        let classes = lock(&self.inner.classes);
+        classes.iter().find(|known| &*known.name == name).map(|known| known.class.clone())
     }
 
     /// Returns the name of a class on a path by its number in a decision: 0 is the root.
@@ -261,7 +261,7 @@ impl BorrowingTree {
     #[must_use]
     pub fn counts(&self, name: &str) -> Option<ClassCounts> {
         let node = self.inner.nodes.iter().find(|node| node.name() == name)?;
-        Some(node.tally.0.read())
+        Some(node.counters.0.read())
     }
 
     /// Returns the names of all classes, in the order in which they were declared.
@@ -289,7 +289,7 @@ impl BorrowingTree {
 }
 
 impl Node {
-    /// Puts other quotas and traits into force. They have been judged, so this succeeds.
+    /// Puts other quotas and traits into force. `validate` has accepted them, so this succeeds.
     fn change(&self, old: &InForce, new: &InForce) -> Result<(), HierarchyError> {
         if old.rate != new.rate {
             self.rate.set_quota(new.rate)?;
@@ -372,14 +372,14 @@ pub struct ClassCounts {
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct ClassCounters {
     admitted: AtomicU64,
     borrowed: AtomicU64,
     lent: AtomicU64,
     refused: AtomicU64,
 }
 
-impl Tally {
+impl ClassCounters {
     fn read(&self) -> ClassCounts {
         // ORDERING: Relaxed, here and where they are counted. Counts for people to look at.
         let get = |counter: &AtomicU64| counter.load(Relaxed);
@@ -393,7 +393,7 @@ impl Collector for BorrowingTree {
     fn collect(&self, samples: &mut Samples) {
         samples.kind("borrowing_tree");
         for node in &self.inner.nodes {
-            let counts = node.tally.0.read();
+            let counts = node.counters.0.read();
             samples.part_by(node.name(), |samples| {
                 samples.kind("class");
                 match &node.rate {

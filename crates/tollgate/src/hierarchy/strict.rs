@@ -7,9 +7,9 @@ pub use builder::{Level, StrictBuilder};
 use super::{HierarchyError, PathError, Unreserved, node_limiter::NodeLimiter, path::PathBytes};
 use crate::{
     Charge, Clock, Decision, Quota, Tick, Ticket,
-    limits::{Parts, Taking},
+    multi::{MultiDecision, Taking},
+    observe::{Collector, Samples, WeakCollector},
     sync::Arc,
-    watch::{Collector, Samples, WeakCollector},
 };
 use std::{fmt, time::Duration};
 
@@ -21,7 +21,7 @@ use std::{fmt, time::Duration};
 ///
 /// A decision is that of [`Limits`](crate::Limits): level number 0 is the root, and
 /// [`level_name`](Self::level_name) names the others. Nothing is taken and given back, so a refusal
-/// by one level costs the others nothing, and nobody is refused because of somebody who is refused
+/// by one level costs the others nothing, and no event is refused because of another one that is refused
 /// as well (`tests/limiting/hierarchy.rs`).
 ///
 /// # Examples
@@ -84,7 +84,7 @@ impl StrictTree {
         cost: u64,
     ) -> Result<Decision, PathError> {
         self.with_charges(path, cost, |charges| {
-            Parts::decide(charges, now, Taking::Take, |_, _| {}).0
+            MultiDecision::decide(charges, now, Taking::Take, |_, _| {}).0
         })
     }
 
@@ -115,8 +115,8 @@ impl StrictTree {
         self.peek_each_at(path, (now, cost), |_, _| {})
     }
 
-    /// [`peek_at`](Self::peek_at), and tells what each level would say: its number and its own
-    /// decision.
+    /// [`peek_at`](Self::peek_at), and calls `each` with the number and the own decision of every
+    /// level.
     ///
     /// # Errors
     ///
@@ -125,9 +125,11 @@ impl StrictTree {
         &self,
         path: &[&str],
         (now, cost): (Tick, u64),
-        told: impl FnMut(usize, &Decision),
+        each: impl FnMut(usize, &Decision),
     ) -> Result<Decision, PathError> {
-        self.with_charges(path, cost, |charges| Parts::decide(charges, now, Taking::Look, told).0)
+        self.with_charges(path, cost, |charges| {
+            MultiDecision::decide(charges, now, Taking::Look, each).0
+        })
     }
 
     /// Takes `cost` permits of every level on the path, if all of them have them now, with the
@@ -147,7 +149,7 @@ impl StrictTree {
     /// As [`reserve`](Self::reserve).
     pub fn reserve_at(&self, path: &[&str], now: Tick, cost: u64) -> Result<Ticket, Unreserved> {
         let decided = self.with_charges(path, cost, |charges| {
-            Parts::decide(charges, now, Taking::Reserve, |_, _| {})
+            MultiDecision::decide(charges, now, Taking::Reserve, |_, _| {})
         });
         match decided? {
             (decision, Some(reservations)) => Ok(Ticket::new(reservations, decision)),

@@ -1,13 +1,13 @@
 //! Bans for hosts that decide by other means than a keyed limiter.
 
-use super::{Escalation, KeyedError, Seed, builder::KEYS_MAX, notes::Notes};
+use super::{Escalation, KeyedError, Seed, builder::KEYS_MAX, overrides::Overrides};
 use crate::Tick;
 
-/// Which keys are blocked, and which are about to be: [`Escalation`] for whoever decides by a
-/// [store](crate::store) and keeps no [`KeyedLimiter`](crate::KeyedLimiter).
+/// Which keys are blocked, and which are about to be: [`Escalation`] for hosts that decide by a
+/// [store](crate::store) and have no [`KeyedLimiter`](crate::KeyedLimiter).
 ///
-/// The host asks [`blocked_until`](Self::blocked_until) before it decides, and tells
-/// [`refused`](Self::refused) when it has refused. Keys are bytes and are not stored, only their
+/// The host calls [`blocked_until`](Self::blocked_until) before it decides, and
+/// [`refused`](Self::refused) after each refusal. Keys are bytes and are not stored, only their
 /// fingerprints under a random seed.
 ///
 /// Memory is bounded: of `most_keys` at most something is remembered, some 120 bytes each. When all
@@ -33,7 +33,7 @@ use crate::Tick;
 #[derive(Debug)]
 pub struct Bans {
     rules: Escalation,
-    notes: Notes,
+    overrides: Overrides,
     seed: Seed,
 }
 
@@ -48,7 +48,7 @@ impl Bans {
         if !(1..=KEYS_MAX).contains(&most_keys) {
             return Err(KeyedError::Capacity { keys: most_keys, most: KEYS_MAX });
         }
-        Ok(Self { rules, notes: Notes::new(most_keys), seed: Seed::random() })
+        Ok(Self { rules, overrides: Overrides::new(most_keys), seed: Seed::random() })
     }
 
     /// Returns the rules.
@@ -62,20 +62,20 @@ impl Bans {
     #[allow(clippy::must_use_candidate, reason = "counting is the point")]
     pub fn refused(&self, key: &[u8], now: Tick) -> Option<Tick> {
         let fingerprint = self.seed.fingerprint(key);
-        if self.notes.look(fingerprint, now).1.blocked_until().is_some() {
+        if self.overrides.look(fingerprint, now).1.blocked_until().is_some() {
             return None;
         }
-        self.notes.strike(fingerprint, now, &self.rules)
+        self.overrides.strike(fingerprint, now, &self.rules)
     }
 
     /// Returns until when a key is blocked, if it is.
     #[must_use]
     pub fn blocked_until(&self, key: &[u8], now: Tick) -> Option<Tick> {
         // Most hosts have no bans most of the time, and then a key need not be hashed.
-        if self.notes.is_empty() {
+        if self.overrides.is_empty() {
             return None;
         }
-        self.notes.look(self.seed.fingerprint(key), now).1.blocked_until()
+        self.overrides.look(self.seed.fingerprint(key), now).1.blocked_until()
     }
 
     /// Blocks a key until `until`, whatever it did.
@@ -85,14 +85,13 @@ impl Bans {
     /// When all keys for which there is room are blocked.
     pub fn block(&self, key: &[u8], now: Tick, until: Tick) -> Result<(), KeyedError> {
         let fingerprint = self.seed.fingerprint(key);
-        let noted = self.notes.change(fingerprint, now, |note| note.blocked_until = until);
-        noted.ok_or(KeyedError::TooManyNotes { most: self.notes.most })
+        self.overrides.change(fingerprint, now, |note| note.blocked_until = until)
     }
 
     /// Ends a block. Tells whether there was one.
     #[allow(clippy::must_use_candidate, reason = "ending it is the point")]
     pub fn unblock(&self, key: &[u8], now: Tick) -> bool {
-        let ended = self.notes.change(self.seed.fingerprint(key), now, |note| {
+        let ended = self.overrides.change(self.seed.fingerprint(key), now, |note| {
             std::mem::replace(&mut note.blocked_until, Tick::ZERO) > now
         });
         ended.unwrap_or(false)
@@ -101,13 +100,13 @@ impl Bans {
     /// Returns of how many keys something is remembered. Some of it may have expired.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.notes.len()
+        self.overrides.len()
     }
 
     /// Tells whether nothing is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.notes.is_empty()
+        self.overrides.is_empty()
     }
 }
 

@@ -1,15 +1,15 @@
-//! Open reservations of single keys, and the lines of those who wait for one.
+//! Open reservations of single keys, and the queues of those who wait for one.
 //!
-//! A key has a ledger only while it has open reservations, and a line only while somebody is in it,
+//! A key has a ledger only while it has open reservations, and a queue only while callers wait in it,
 //! so keys that never reserve and are never waited for pay nothing. Lock order: claims, then tables.
 
-use super::waiting::KeyLine;
+use super::waiting::KeyQueue;
 use crate::{
     algorithm::AnyRule,
     reservation::{Taken, ledger::Ledger},
     sync::{Mutex, MutexGuard, lock},
     table::{FingerprintMap, SHARDS},
-    wait::line::Line,
+    wait::limiter_queue::LimiterQueue,
 };
 
 /// The ledgers of all keys that have one.
@@ -23,10 +23,10 @@ pub(super) type Ledgers = FingerprintMap<KeyLedger>;
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     pub(super) ledgers: Ledgers,
-    pub(super) lines: FingerprintMap<KeyLine>,
-    /// Lines for keys to come.
-    #[allow(clippy::vec_box, reason = "a line is given out in the box it came back in")]
-    pub(super) spares: Vec<Box<Line>>,
+    pub(super) queues: FingerprintMap<KeyQueue>,
+    /// Queues for keys to come.
+    #[allow(clippy::vec_box, reason = "a queue is given out in the box it came back in")]
+    pub(super) spares: Vec<Box<LimiterQueue>>,
     /// The next take's number: no two of a shard have the same, whatever was forgotten between.
     next_id: u64,
 }
@@ -73,7 +73,7 @@ impl Claims {
         (fingerprint >> 40) as usize % SHARDS
     }
 
-    /// Returns where the ledger of a key lies, for whoever locks several at once.
+    /// Returns where the ledger of a key lies, for callers that lock several at once.
     pub(crate) fn address(&self, fingerprint: u64) -> usize {
         std::ptr::from_ref(&self.shards[Self::index(fingerprint)]) as usize
     }
@@ -82,7 +82,7 @@ impl Claims {
         KeyClaims { shard: lock(&self.shards[Self::index(fingerprint)]), fingerprint }
     }
 
-    /// Returns all shards, for whoever locks one after the other.
+    /// Returns all shards, for callers that lock one after the other.
     pub(super) fn shards(&self) -> impl Iterator<Item = &Mutex<Shard>> {
         self.shards.iter()
     }
@@ -98,12 +98,15 @@ impl KeyClaims<'_> {
         self.fingerprint = fingerprint;
     }
 
-    /// Notes a take by `rule`.
+    /// Adds a take by `rule`.
     pub(crate) fn add(&mut self, rule: AnyRule, taken: &Taken) -> u64 {
         let Shard { ledgers, next_id, .. } = &mut *self.shard;
         let fresh = || KeyLedger { rule, ledger: Ledger::default() };
         let known = ledgers.entry(self.fingerprint).or_insert_with(fresh);
         known.read_by(&rule);
+        if rule.time_rule().is_some() {
+            known.ledger.cut_to(taken.mark.saturating_sub(taken.units));
+        }
         let id = known.ledger.add_from(*next_id, (taken.mark, taken.units), taken.passed);
         *next_id = id + 1;
         id

@@ -3,19 +3,21 @@
 use super::{
     claims::Claims,
     fingerprint::Seed,
-    notes::{Access, Escalation, Notes},
+    overrides::{Access, Escalation, Overrides},
     rule_cell::RuleCell,
-    waiting::Dues,
+    waiting::DueTimes,
 };
+
 use crate::{
-    Algorithm, Clock, Decision, Limiter, Quota, Reason, Tick,
+    Algorithm, Clock, Decision, Limiter, Reason, Tick,
     algorithm::{AnyRule, PerCall, Step},
-    limits::locks::State,
+    clock::{Early, Reading},
+    multi::locks::ResolvedState,
+    observe::{Event, Instruments, Verb},
     store::Policy,
-    sync::{Arc, AtomicU8, AtomicU64, Count, Mutex, Ordering::Relaxed},
+    sync::{Arc, AtomicU64, Count, Flags, Mutex, Ordering::Relaxed},
     table::{KeyRef, Tables},
-    wait::line::LineRules,
-    watch::{Event, Verb, Watch},
+    wait::limiter_queue::QueueRules,
 };
 use std::{collections::BTreeMap, time::Duration};
 
@@ -24,6 +26,8 @@ pub(crate) struct Core {
     pub(super) id: u64,
     pub(crate) tables: Tables,
     pub(crate) clock: Clock,
+    /// The clock's early reading, if it has one.
+    pub(super) early: Early,
     /// Time from the Unix epoch to the clock's origin, by which all rules read the words of windows.
     pub(super) epoch: Duration,
     /// When it was made.
@@ -34,17 +38,17 @@ pub(crate) struct Core {
     /// The quota of keys that have none of their own.
     pub(super) default: Arc<RuleCell>,
     /// Which path a decision takes: see the constants.
-    pub(super) mode: AtomicU8,
-    /// Named quotas. Lock order: claims, then tables, notes and dues.
+    pub(super) mode: Flags,
+    /// Named quotas. Lock order: claims, then tables, overrides and due times.
     pub(super) tiers: BTreeMap<Box<str>, Arc<RuleCell>>,
     /// Counts changes of quotas.
     pub(super) changes: AtomicU64,
-    pub(crate) notes: Notes,
+    pub(crate) overrides: Overrides,
     pub(crate) claims: Claims,
-    pub(super) line_rules: LineRules,
+    pub(super) queue_rules: QueueRules,
     /// How many wait for a key.
     pub(super) waiting: Count,
-    pub(super) dues: Mutex<Dues>,
+    pub(super) due_times: Mutex<DueTimes>,
     /// The budget that new keys share when the table is full.
     pub(crate) overflow: Option<Limiter>,
     pub(super) escalation: Option<Escalation>,
@@ -52,7 +56,7 @@ pub(crate) struct Core {
     pub(super) saturated: AtomicU64,
     /// Quotas that a function of the key gave and that cannot be used.
     pub(super) unusable: AtomicU64,
-    pub(super) watch: Option<Box<Watch>>,
+    pub(super) instruments: Option<Box<Instruments>>,
 }
 
 /// A key: its fingerprint, and the policy that it belongs to if it is a store's.
@@ -74,11 +78,17 @@ impl Key<'_> {
 /// Admit everything.
 pub(super) const BYPASS: u8 = 1;
 /// There are notes of single keys, or were.
-pub(super) const NOTED: u8 = 2;
-/// Somebody watches, or refusals have consequences.
-pub(super) const WATCHED: u8 = 4;
+pub(super) const OVERRIDDEN: u8 = 2;
+/// Decisions are counted.
+pub(super) const INSTRUMENTED: u8 = 4;
 /// Somebody waits for the window of a key, and may not be overtaken. With GCRA nobody can.
 pub(super) const WAITED: u8 = 8;
+/// A function of the key chooses its quota.
+pub(super) const ASSIGNED: u8 = 16;
+/// The names of heavy keys are kept.
+pub(super) const NAMED: u8 = 32;
+/// An observer receives whole decisions, or refusals have consequences.
+pub(super) const OBSERVED: u8 = 64;
 
 impl Core {
     /// Returns a number that no other limiter of this process has.
@@ -91,24 +101,14 @@ impl Core {
 
     #[inline]
     pub(crate) fn mode(&self) -> u8 {
-        // ORDERING: Relaxed, here and below. Each flag stands for itself; seeing one late is a
-        // decision that happened a moment earlier.
-        self.mode.load(Relaxed)
-    }
-
-    pub(super) fn set_mode(&self, flag: u8, on: bool) {
-        if on {
-            self.mode.fetch_or(flag, Relaxed);
-        } else {
-            self.mode.fetch_and(!flag, Relaxed);
-        }
+        self.mode.get()
     }
 
     /// Names a key as its quota is now, and says whether it is subject to that.
-    pub(crate) fn who(&self, key: Key<'_>, now: Tick) -> (KeyRef, Access) {
-        let (own, access) = self.notes.look(key.fingerprint, now);
+    pub(crate) fn key_ref(&self, key: Key<'_>, now: Tick) -> (KeyRef, Access) {
+        let (own, access) = self.overrides.look(key.fingerprint, now);
         let (rule, since) = match (key.policy, own) {
-            (Some(policy), _) => self.stored_rule(policy, key.call),
+            (Some(policy), _) => self.rule_in_store(policy, key.call),
             (None, Some(own)) if own.is_in_force(now) => {
                 let (rule, since) = own.rule.load();
                 (rule, since.max(own.since))
@@ -122,16 +122,34 @@ impl Core {
         (KeyRef { fingerprint, now, rule, since }, access)
     }
 
-    /// The fast path for a key without a quota of its own; `None` if the general path has to decide.
+    /// Reads the clock: early where it has such a reading.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
+    pub(super) fn reading(&self) -> Reading {
+        self.early.read_or(!self.early.margin().is_zero(), || self.clock.now())
+    }
+
+    /// The fast path for a key that is there and has no quota of its own, where a permit lasts a whole time; `None` if
+    /// anything is unusual.
+    #[inline(always)]
+    pub(super) fn take_known(
+        &self,
+        fingerprint: u64,
+        reading: Reading,
+        cost: u64,
+    ) -> Option<Decision> {
+        let gcra = self.default.whole_gcra()?.with_margin(self.early.margin());
+        self.tables.words.take((fingerprint, reading), || self.clock.now(), &gcra, cost)
+    }
+
+    /// The fast path for a key without a quota of its own; `None` if the general path has to decide.
     pub(super) fn take_plain(&self, fingerprint: u64, now: Tick, cost: u64) -> Option<Decision> {
-        self.tables.words.take((fingerprint, now), &self.default.gcra()?, cost)
+        let rate = self.default.gcra().filter(|gcra| !gcra.is_budget())?;
+        self.tables.words.take_at((fingerprint, now), &rate, cost)
     }
 
     /// Finds the state of a key, with the rule that is in force at `now`.
-    pub(crate) fn state(&self, key: Key<'_>, now: Tick) -> State<'_> {
-        State::Key(self, self.who(key, now).0)
+    pub(crate) fn state(&self, key: Key<'_>, now: Tick) -> ResolvedState<'_> {
+        ResolvedState::Key(self, self.key_ref(key, now).0)
     }
 
     /// Answers without the key's state if it is bypassed, listed or blocked.
@@ -140,7 +158,7 @@ impl Core {
         if self.mode() & BYPASS != 0 {
             return Some(level().with_bypass(cost));
         }
-        match self.notes.look(key.fingerprint, now).1 {
+        match self.overrides.look(key.fingerprint, now).1 {
             Access::ByQuota => None,
             Access::Allowed => Some(level().forced(cost).because(Reason::AllowListed)),
             Access::Denied => Some(level().refused(cost).because(Reason::DenyListed)),
@@ -148,7 +166,7 @@ impl Core {
         }
     }
 
-    /// Tells the watcher, and counts a refusal against the key if that has consequences.
+    /// Counts and reports a decision, and counts a refusal against the key if that has consequences.
     #[inline]
     pub(crate) fn settle_refusal(
         &self,
@@ -161,9 +179,9 @@ impl Core {
             && decision.is_denied()
             && decision.reason() == Reason::Quota
         {
-            self.set_mode(NOTED, true);
+            self.mode.set(OVERRIDDEN, true);
             let (now, cost) = (decision.at(), decision.cost());
-            if let Some(until) = self.notes.strike(fingerprint, now, rules) {
+            if let Some(until) = self.overrides.strike(fingerprint, now, rules) {
                 decision = decision.blocked(cost, until);
             }
         }
@@ -171,25 +189,17 @@ impl Core {
         decision
     }
 
-    /// Returns the quota of a key of a keyed limiter.
-    pub(crate) fn quota_of(&self, fingerprint: u64, now: Tick) -> Quota {
-        match self.notes.look(fingerprint, now).0 {
-            Some(own) if own.is_in_force(now) => own.rule.quota(),
-            _ => self.default.quota(),
-        }
-    }
-
-    pub(crate) fn note_saturated(&self) {
+    pub(crate) fn count_saturated(&self) {
         // ORDERING: Relaxed. A count for people to look at.
         self.saturated.fetch_add(1, Relaxed);
     }
 
     /// The refusal of a key that cannot be taken in: as if it had just used up its burst, because
-    /// nobody knows when another key will make room.
+    /// the time at which another key makes room is unknown.
     pub(crate) fn refusal_without_room(&self, key: Key<'_>, now: Tick, cost: u64) -> Decision {
-        let (who, _) = self.who(key, now);
+        let (key, _) = self.key_ref(key, now);
         let cost = cost.max(1);
-        let spent = match who.rule {
+        let spent = match key.rule {
             AnyRule::Word(rule) | AnyRule::Kept(rule) => spent(&rule, now, cost),
             AnyRule::Counter(counter) => spent(&counter, now, cost),
             AnyRule::Log(log) => spent(&log, now, cost),
@@ -197,14 +207,23 @@ impl Core {
         if spent.is_allowed() { spent.refused(cost) } else { spent }
     }
 
-    pub(crate) fn report(&self, fingerprint: u64, verb: Verb, decision: &Decision) {
-        if let Some(watch) = &self.watch {
-            watch.decided(verb, decision, || Event::of_key(self, fingerprint, verb, decision));
+    /// Counts what the fast path has decided, if the limiter is counted.
+    #[inline(always)]
+    pub(super) fn count(&self, decision: &Decision) {
+        if let Some(instruments) = self.instruments() {
+            instruments.count_taken(decision.outcome_of_taken(), decision.cost());
         }
     }
 
-    pub(crate) fn watch(&self) -> Option<&Watch> {
-        self.watch.as_deref()
+    pub(crate) fn report(&self, fingerprint: u64, verb: Verb, decision: &Decision) {
+        if let Some(instruments) = &self.instruments {
+            instruments
+                .decided(verb, decision, || Event::of_key(self, fingerprint, verb, decision));
+        }
+    }
+
+    pub(crate) fn instruments(&self) -> Option<&Instruments> {
+        self.instruments.as_deref()
     }
 }
 

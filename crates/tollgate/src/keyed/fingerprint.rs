@@ -1,7 +1,7 @@
 //! Keys become 64-bit fingerprints; the keys themselves are never stored.
 //!
 //! Keys are chosen by strangers, and a collision would let two of them share a budget. So the
-//! fingerprint is SipHash-1-3 with a secret seed: whoever does not know the seed cannot search for
+//! fingerprint is SipHash-1-3 with a secret seed: an attacker without the seed cannot search for
 //! collisions, and by chance there is one among n keys with a probability of about n^2 / 2^65: one
 //! in 37 million for a million keys. Numbers are fed as little-endian bytes, a `usize` as eight of
 //! them, so that machines agree.
@@ -81,7 +81,6 @@ impl Seed {
 impl Started {
     /// Returns what [`Seed::fingerprint`] does for the pair of the number and `bytes`.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     pub(crate) fn fingerprint(&self, bytes: &[u8]) -> u64 {
         Sip13::resumed(self.0, bytes).max(1)
     }

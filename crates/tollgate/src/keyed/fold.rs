@@ -2,7 +2,7 @@
 //!
 //! Each piece of the key is multiplied with the secret, and both halves of the product are folded
 //! together. It spreads as well as a good hash should (`tests::spreads`), and the seed keeps a list
-//! of colliding keys from working elsewhere; but whoever can watch a limiter closely enough may
+//! of colliding keys from working elsewhere; but an attacker who can watch a limiter closely may
 //! learn to make collisions, which SipHash rules out.
 
 use std::hash::Hasher;
@@ -16,7 +16,6 @@ pub(super) struct Fold {
 
 /// Returns both halves of the product, folded together.
 #[inline(always)]
-#[allow(clippy::inline_always, reason = "two instructions")]
 const fn fold(a: u64, b: u64) -> u64 {
     let product = a as u128 * b as u128;
     (product as u64) ^ (product >> 64) as u64
@@ -30,7 +29,6 @@ impl Fold {
     }
 
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "a handful of instructions")]
     const fn number(&mut self, number: u64) {
         self.sum = fold(self.sum ^ number, self.secret).wrapping_add(self.secret);
     }

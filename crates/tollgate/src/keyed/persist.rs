@@ -2,29 +2,27 @@
 
 use super::{
     KeyedLimiter,
-    core::{Core, NOTED},
+    core::{Core, OVERRIDDEN},
 };
 use crate::{
     Algorithm, Initial, Quota, Seed, SnapshotError, Tick,
     algorithm::{AnyRule, word_time},
     clock::tick::duration_nanos,
     snapshot::{self, Head, Reader, Writer},
-    table::{Hint, KeyRef, State},
+    table::{BoxedState, Hint, KeyRef},
 };
 use std::{hash::Hash, path::Path, time::Duration};
 
-/// What the records of a file are, by their number there.
-///
-/// | kind | words |
-/// |---|---|
-/// | blocked-until | wall time in ns |
-/// | word | hint, ninths of a nanosecond ahead of the file's time |
-/// | budget | the same, with the word itself |
-/// | rule | algorithm, count, period in ns, burst and initial permits of a quota; then the state: the word likewise, two counts and the wall time of their window in ns, or wall time in ns and cost of each event |
-const KINDS: [&str; 4] = ["blocked-until", "word", "budget", "rule"];
+// The kinds of records in a file.
+
+/// Wall time in nanoseconds until which the key is blocked.
 const BLOCKED: u16 = 0;
+/// A hint, and a word as ninths of a nanosecond ahead of the file's time.
 const WORD: u16 = 1;
+/// A hint, and the word of a budget.
 const BUDGET: u16 = 2;
+/// Algorithm, count, period in nanoseconds, burst and initial permits of a quota, then the state: a word as above, two
+/// counts and the wall time of their window in nanoseconds, or wall time in nanoseconds and cost of each event.
 const RULE: u16 = 3;
 
 /// When a file is written or read, and by which clock.
@@ -79,11 +77,9 @@ impl Core {
         let now = self.clock.now();
         let mut moment = Moment { core: self, now, wall_ns: 0 };
         moment.wall_ns = moment.wall(now);
-        let classes =
-            KINDS.map(|kind| snapshot::Class { algorithm: kind.to_owned(), quota: String::new() });
         let seed_check = snapshot::seed_check(self.seed.words());
         let (scheme, wall_ns) = (self.seed.scheme().to_owned(), moment.wall_ns);
-        let head = Head { scheme, seed_check, wall_ns, classes: classes.into() };
+        let head = Head { scheme, seed_check, wall_ns };
         let mut writer = Writer::create(path, &head)?;
         let (mut words, mut failed) = (Vec::new(), Ok(()));
         self.tables.words.visit(|fingerprint, hint, word| {
@@ -99,7 +95,7 @@ impl Core {
         });
         failed?;
         let mut blocked = Vec::new();
-        self.notes.each(|fingerprint, note| {
+        self.overrides.each(|fingerprint, note| {
             if note.blocked_until > now {
                 blocked.push((fingerprint, note.blocked_until));
             }
@@ -134,11 +130,11 @@ impl Core {
         let (mut words, mut restored) = (Vec::new(), 0);
         while let Some(record) = reader.next_record(&mut words)? {
             let fingerprint = record.fingerprint;
-            restored += u64::from(match (record.class, &*words) {
+            restored += u64::from(match (record.kind, &*words) {
                 (BLOCKED, words) => self.restore_block(fingerprint, words, moment),
                 (WORD | BUDGET, [hint, saved]) => {
                     let hint = Hint::from_bits(*hint);
-                    let word = match record.class {
+                    let word = match record.kind {
                         BUDGET => Some(*saved).filter(|word| word_time::is_budget(*word)),
                         _ => moment.word(hint.is_time(), *saved),
                     };
@@ -158,18 +154,18 @@ impl Core {
     fn restore_block(&self, fingerprint: u64, words: &[u64], moment: &Moment<'_>) -> bool {
         let [wall_ns] = words else { return false };
         let until = moment.tick(*wall_ns);
-        self.set_mode(NOTED, true);
-        let noted = self.notes.change(fingerprint, moment.now, |note| {
+        self.mode.set(OVERRIDDEN, true);
+        let noted = self.overrides.change(fingerprint, moment.now, |note| {
             note.blocked_until = note.blocked_until.max(until);
         });
-        noted.is_some() && moment.now < until
+        noted.is_ok() && moment.now < until
     }
 }
 
 /// States that are larger than a word, or kept at rest.
 impl Moment<'_> {
     /// Adds the words of a state; returns false if it stands for nothing.
-    fn write(&self, rule: &AnyRule, state: &State, words: &mut Vec<u64>) -> bool {
+    fn write(&self, rule: &AnyRule, state: &BoxedState, words: &mut Vec<u64>) -> bool {
         let Some((algorithm, quota)) = rule.quota() else { return false };
         let Some(number) = Algorithm::ALL.iter().position(|known| *known == algorithm) else {
             return false;
@@ -177,16 +173,16 @@ impl Moment<'_> {
         let (burst, initial) = (quota.capacity(), quota.initial_permits());
         words.extend([number as u64, quota.count(), quota.period_ns(), burst, initial]);
         let is_live = match (rule, state) {
-            (AnyRule::Word(_) | AnyRule::Kept(_), State::Word(word)) => {
+            (AnyRule::Word(_) | AnyRule::Kept(_), BoxedState::Word(word)) => {
                 words.push(self.ahead(*word).unwrap_or(0));
                 true
             }
-            (AnyRule::Counter(counter), State::Counter(windows)) => {
+            (AnyRule::Counter(counter), BoxedState::Counter(windows)) => {
                 let (start, counts) = counter.opened(windows, self.now);
                 words.extend([self.wall(start), counts.0, counts.1]);
                 counts != (0, 0)
             }
-            (AnyRule::Log(log), State::Log(entries)) => {
+            (AnyRule::Log(log), BoxedState::Log(entries)) => {
                 let most = (snapshot::WORDS_MAX - 6) / 2;
                 let (live, owed) = log.live(entries, self.now, most);
                 let is_live = !live.is_empty();
@@ -200,7 +196,7 @@ impl Moment<'_> {
     }
 
     /// Returns a state with its rule; `None` if it stands for nothing any more.
-    fn read(&self, words: &[u64]) -> Option<(AnyRule, State)> {
+    fn read(&self, words: &[u64]) -> Option<(AnyRule, BoxedState)> {
         let ([number, count, period_ns, burst, initial], state) = words.split_first_chunk()?;
         let algorithm = *Algorithm::ALL.get(usize::try_from(*number).ok()?)?;
         let quota = Quota::per(*count, Duration::from_nanos(*period_ns)).burst(*burst);
@@ -213,17 +209,17 @@ impl Moment<'_> {
                 let budget = Some(*saved).filter(|saved| word_time::is_budget(*saved));
                 let word = budget.or_else(|| self.word(is_time, *saved));
                 // A kept key at rest differs from a fresh one.
-                State::Word(word.or_else(|| is_kept.then_some(0))?)
+                BoxedState::Word(word.or_else(|| is_kept.then_some(0))?)
             }
             (AnyRule::Counter(counter), [start, previous, current]) => {
                 let windows = counter.reopened(self.tick(*start), (*previous, *current), now);
-                State::Counter(windows.or_else(|| is_kept.then(Default::default))?)
+                BoxedState::Counter(windows.or_else(|| is_kept.then(Default::default))?)
             }
             (AnyRule::Log(log), words) => {
                 let (pairs, owed) = words.as_chunks::<2>();
                 let entries = pairs.iter().map(|[wall, cost]| (self.tick(*wall), *cost));
                 let rebuilt = log.rebuilt((entries, owed.first().copied().unwrap_or(0)), now);
-                State::Log(rebuilt.or_else(|| is_kept.then(Default::default))?)
+                BoxedState::Log(rebuilt.or_else(|| is_kept.then(Default::default))?)
             }
             _ => return None,
         };
@@ -235,9 +231,9 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// Writes the states of all keys to a file, for [`restore`](Self::restore). Returns how many.
     ///
     /// Deciding goes on meanwhile: no lock is held for longer than it takes to copy a few dozen
-    /// slots. What is decided meanwhile may be in the file or not. Blocks are written too; lists
-    /// and overrides are not, and open reservations become final. What is booked for those who wait
-    /// counts as spent.
+    /// slots. Decisions made meanwhile may be in the file or not. Blocks are written too; lists
+    /// and overrides are not, and open reservations become final. Bookings of waiting callers
+    /// count as spent.
     ///
     /// The file replaces an older one only when it is whole and on the disk: after a crash either
     /// is read, and never a part. It holds fingerprints and no keys, and only the owner may read it.

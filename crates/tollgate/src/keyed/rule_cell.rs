@@ -35,7 +35,8 @@ impl RuleCell {
     pub(crate) fn load(&self) -> (AnyRule, Tick) {
         let mut backoff = Backoff::new();
         loop {
-            if let Some(([kind, words @ .., since], ())) = self.words.read(|| ())
+            if let Some(([kind, words @ .., since], ())) =
+                self.words.read::<_, { PARAMETERS + 2 }>(|| ())
                 && let Some(rule) = AnyRule::from_words(kind, words)
             {
                 return (rule, Tick::from_nanos(since));
@@ -52,14 +53,26 @@ impl RuleCell {
 
     /// Returns the rule if it is GCRA, and does not change right now.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     pub(crate) fn gcra(&self) -> Option<Gcra> {
-        let ([kind, words @ .., _], ()) = self.words.read(|| ())?;
+        let ([kind, words @ ..], ()) = self.words.read::<_, { PARAMETERS + 1 }>(|| ())?;
         (kind == Rule::GCRA).then(|| Gcra::from_words(words))
     }
 
+    /// [`gcra`](Self::gcra) if a permit lasts a whole time, without the parts that only bursts at the start need.
+    #[inline(always)]
+    pub(crate) fn whole_gcra(&self) -> Option<Gcra> {
+        let ([kind, a, b, c, d], ()) = self.words.read(|| ())?;
+        if kind == Rule::GCRA { Gcra::whole_from_words([a, b, c, d]) } else { None }
+    }
+
+    /// Puts a quota in force as of `since`; as of the one before if that takes as long to refill. What a
+    /// longer quota has left counts from then on, and not anew with each change of the rate.
     pub(crate) fn store(&self, quota: Quota, rule: AnyRule, since: Tick) {
         let mut known = lock(&self.quota);
+        let (before, since_before) = self.load();
+        let hint = |rule: &AnyRule| rule.time_rule().map(Gcra::hint);
+        let is_as_long = hint(&rule).is_some() && hint(&rule) == hint(&before);
+        let since = if is_as_long { since_before } else { since };
         self.words.write(Self::to_words(rule, since));
         *known = quota;
     }

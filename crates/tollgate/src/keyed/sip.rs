@@ -38,7 +38,6 @@ impl Sip13 {
     /// Returns the hash of the number that [`started`](Self::started) got, and of a slice as
     /// [`Hash`](std::hash::Hash) feeds it: its length, then its bytes. All in registers.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: a call costs as much as the round")]
     pub(super) fn resumed(v: [u64; 4], bytes: &[u8]) -> u64 {
         let mut hasher = Self { v, tail: 0, tail_bytes: 0, length: 16 + bytes.len() as u64 };
         hasher.word(bytes.len() as u64);
@@ -52,7 +51,6 @@ impl Sip13 {
     }
 
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: a call costs as much as the round")]
     const fn round(&mut self) {
         let [mut a, mut b, mut c, mut d] = self.v;
         a = a.wrapping_add(b);
@@ -67,7 +65,6 @@ impl Sip13 {
     }
 
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "as above")]
     const fn word(&mut self, word: u64) {
         self.v[3] ^= word;
         self.round();
@@ -76,7 +73,6 @@ impl Sip13 {
 
     /// Adds up to eight bytes, given as a number with the first byte lowest.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "as above")]
     const fn bytes(&mut self, number: u64, count: u32) {
         self.length = self.length.wrapping_add(count as u64);
         self.tail |= number << (8 * self.tail_bytes);
@@ -94,7 +90,6 @@ impl Sip13 {
 
 /// Returns fewer than eight bytes as a number, the first byte lowest.
 #[inline(always)]
-#[allow(clippy::inline_always, reason = "as above")]
 pub(super) fn short(bytes: &[u8]) -> u64 {
     if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
         // Both halves, which may overlap.
@@ -104,7 +99,6 @@ pub(super) fn short(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-#[allow(clippy::inline_always, reason = "as above")]
 impl Hasher for Sip13 {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {

@@ -2,11 +2,11 @@
 
 use super::{
     KeyedLimiter,
-    core::{Core, Key, WATCHED},
+    core::{Core, INSTRUMENTED, Key, NAMED, OBSERVED},
 };
 use crate::{
-    Decision, Refused, Reservation, Tick, reservation::ledger::Ledger, verbs::StateRef,
-    wait::line::Line, watch::Verb,
+    Decision, Outcome, Refused, Reservation, Tick, clock::Reading, observe::Verb,
+    reservation::ledger::Ledger, verbs::StateRef, wait::limiter_queue::LimiterQueue,
 };
 use std::{hash::Hash, time::Duration};
 
@@ -14,12 +14,6 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     #[inline]
     pub(super) fn fingerprint(&self, key: &K) -> u64 {
         self.core.seed.fingerprint(key)
-    }
-
-    /// Tells whether a decision needs no more than the key's state.
-    #[inline]
-    fn is_plain(&self) -> bool {
-        self.core.mode() == 0 && self.typed.assign.is_none() && self.typed.top.is_none()
     }
 
     /// Names a key, after its quota was chosen if a function does that.
@@ -31,17 +25,16 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
 
     /// Returns the fingerprint of a key, after its quota was chosen if a function does that.
     pub(crate) fn named(&self, key: &K) -> u64 {
-        let fingerprint = self.fingerprint(key);
-        if self.typed.assign.is_some() {
-            self.choose(key, fingerprint, self.now());
+        match &self.typed.assign {
+            None => self.fingerprint(key),
+            Some(_) => self.key(key, self.now()).fingerprint,
         }
-        fingerprint
     }
 
     /// Lets the function of the key choose its quota, unless it has one.
     pub(super) fn choose(&self, key: &K, fingerprint: u64, now: Tick) {
         if self.typed.assign.is_some() {
-            let own = self.core.notes.look(fingerprint, now).0;
+            let own = self.core.overrides.look(fingerprint, now).0;
             if own.is_none_or(|own| own.until <= now) {
                 self.assign_by_function(key, fingerprint, now);
                 self.core.settle_key(fingerprint);
@@ -51,7 +44,6 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
 
     /// Takes one permit of a key if it is free now. Never waits.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     #[doc(alias = "check_key")]
     pub fn try_acquire(&self, key: &K) -> Decision {
         self.try_acquire_n(key, 1)
@@ -59,50 +51,61 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
 
     /// Takes `cost` permits of a key if all of them are free now. Never waits.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     #[doc(alias = "check_key_n")]
     pub fn try_acquire_n(&self, key: &K, cost: u64) -> Decision {
-        self.try_acquire_at(key, self.now(), cost)
+        self.take(key, self.core.reading(), cost)
     }
 
     /// [`try_acquire_n`](Self::try_acquire_n) as of `now`.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     pub fn try_acquire_at(&self, key: &K, now: Tick, cost: u64) -> Decision {
+        self.take(key, Reading::exact(now), cost)
+    }
+
+    #[inline(always)]
+    fn take(&self, key: &K, reading: Reading, cost: u64) -> Decision {
         let fingerprint = self.fingerprint(key);
-        if self.is_plain()
-            && let Some(decision) = self.core.take_plain(fingerprint, now, cost)
+        let mode = self.core.mode();
+        if mode & !(INSTRUMENTED | NAMED) == 0
+            && let Some(decision) = self.core.take_known(fingerprint, reading, cost)
         {
+            if mode != 0 {
+                self.core.count(&decision);
+                self.record_top(key, fingerprint, (decision.outcome_of_taken(), cost));
+            }
             return decision;
         }
-        self.general(key, (fingerprint, now), cost).taken_apart()
+        self.general(key, (fingerprint, reading), cost).taken_apart()
     }
 
     /// Decides for every algorithm and whatever is going on. Not inlined: it is large.
     #[inline(never)]
-    fn general(&self, key: &K, (fingerprint, now): (u64, Tick), cost: u64) -> Decision {
-        if self.is_plain()
-            && let Some(decision) = self.core.take_any(Key::plain(fingerprint), now, cost)
+    fn general(&self, key: &K, (fingerprint, reading): (u64, Reading), cost: u64) -> Decision {
+        let now = reading.or_exact(|| self.now());
+        let mode = self.core.mode();
+        let take = || self.core.take_plain(fingerprint, now, cost);
+        let take_any = || self.core.take_any(Key::plain(fingerprint), now, cost);
+        if mode == 0
+            && let Some(decision) = take().or_else(take_any)
         {
             return decision;
         }
-        // Who only watches changes nothing: the same decision, and then a report.
-        if self.core.mode() & !WATCHED == 0
-            && self.typed.assign.is_none()
-            && let Some(decision) = self.core.take_plain(fingerprint, now, cost)
+        // Counters and observers change no decision: the fast path decides, and then the decision is reported.
+        if mode & !(INSTRUMENTED | NAMED | OBSERVED) == 0
+            && let Some(decision) = take()
         {
             let decision = self.core.settle_refusal(fingerprint, Verb::TryAcquire, decision);
-            self.note_top(key, fingerprint, &decision);
+            self.record_top(key, fingerprint, (decision.outcome(), decision.cost()));
             return decision;
         }
         self.ask(key, (fingerprint, now), cost, Verb::TryAcquire)
     }
 
-    /// Notes a decision under the name of its key, if names are kept.
+    /// Records a decision under the name of its key, if names are kept.
     #[inline]
-    fn note_top(&self, key: &K, fingerprint: u64, decision: &Decision) {
+    pub(super) fn record_top(&self, key: &K, fingerprint: u64, decided: (Outcome, u64)) {
         if let Some(top) = &self.typed.top {
-            (top.note)(&top.keys, key, fingerprint, decision);
+            (top.note)(&top.keys, key, fingerprint, decided);
         }
     }
 
@@ -111,9 +114,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     fn ask(&self, key: &K, (fingerprint, now): (u64, Tick), cost: u64, verb: Verb) -> Decision {
         self.choose(key, fingerprint, now);
         let decision = StateRef::Key(&self.core, Key::plain(fingerprint)).ask(verb, now, cost);
-        if let Some(top) = &self.typed.top {
-            (top.note)(&top.keys, key, fingerprint, &decision);
-        }
+        self.record_top(key, fingerprint, (decision.outcome(), decision.cost()));
         decision
     }
 
@@ -160,8 +161,8 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         self.ask(key, (self.fingerprint(key), now), cost, Verb::Force)
     }
 
-    /// Gives back up to `cost` permits of what a key has outstanding. Returns how many that were; one that has
-    /// refilled in part is given back for the rest, and counts.
+    /// Gives back up to `cost` permits of what a key has outstanding. Returns the number of permits;
+    /// one that has refilled in part is given back for the rest, and counts.
     #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
     pub fn refund(&self, key: &K, cost: u64) -> u64 {
         self.refund_at(key, self.now(), cost)
@@ -174,7 +175,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     }
 
     /// Returns what [`try_acquire`](Self::try_acquire) would answer, and changes nothing. For a key
-    /// that finds no room in a full table it is what the key would be told if there were.
+    /// that finds no room in a full table it is what the answer would be if there were.
     ///
     /// A key that does not start full ([`Initial`](crate::Initial)) begins to fill with the first look at it,
     /// a peek or a call, so that the wait that the peek names is exact.
@@ -258,11 +259,11 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
 impl Core {
     pub(crate) fn reset(&self, key: Key<'_>, now: Tick) {
         let mut claims = self.claims.lock(key.fingerprint);
-        let (who, _) = self.who(key, now);
-        self.tables.remove(who.fingerprint);
-        claims.change(Some(&who.rule), Ledger::clear);
-        // Whoever waits is booked anew.
-        claims.change_line(Line::lose_bookings);
+        let (key, _) = self.key_ref(key, now);
+        self.tables.remove(key.fingerprint);
+        claims.change(Some(&key.rule), Ledger::clear);
+        // Waiting callers are booked again.
+        claims.change_queue(LimiterQueue::lose_bookings);
         claims.release(self);
     }
 }

@@ -1,19 +1,19 @@
-//! Waiting for a key: a line for each key that somebody waits for (`wait/line.rs` has the idea).
+//! Waiting for a key: a queue for each key that callers wait for (`wait/limiter_queue.rs` has the idea).
 //!
-//! A line lies beside the ledger of its key, under the same lock, and only while somebody waits or
-//! has not fetched the answer. So one key's waiters never hold up another key's, and a key that
-//! nobody waits for pays nothing. When each line is next due stands in one ordered set, [`Dues`],
-//! with one timer for the first of them.
+//! A queue lies beside the ledger of its key, under the same lock, and only while a caller waits or
+//! has not fetched the answer. So one key's waiters never hold up another key's, and a key without
+//! waiters pays nothing. One ordered set, [`DueTimes`], holds the next due time of each queue, with one
+//! timer for the first of them.
 //!
-//! Lock order: claims, then dues.
+//! Lock order: claims, then due times.
 
 mod due_times;
 mod key_queue;
 
-pub(super) use due_times::Dues;
-pub(super) use key_queue::KeyLine;
+pub(super) use due_times::DueTimes;
+pub(super) use key_queue::KeyQueue;
 
-use self::key_queue::KeyPost;
+use self::key_queue::LockedKey;
 use super::{
     KeyedLimiter,
     claims::{AllClaims, KeyClaims},
@@ -23,14 +23,15 @@ use super::{
 use crate::{
     Decision, Limiter, Reason, Refused, Tick,
     algorithm::Entry,
+    observe::Verb,
     reservation::refusal,
     sync::{Arc, lock},
     verbs::StateRef,
     wait::{
-        Wait, Wakes,
-        line::{At, Host, Line, Wish},
+        Source, Wait, WakeList,
+        limiter_queue::{LockedQueue, QueueHost},
+        queue::Request,
     },
-    watch::Verb,
 };
 use std::hash::Hash;
 
@@ -41,9 +42,9 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// for one key the first to come is the first to pass, and they hold up nobody who waits for
     /// another. One timer serves all keys: see [`Wait`].
     ///
-    /// While somebody waits, the key's quota, its block or its place on a list may change: whoever
-    /// waits is then served or refused by what holds. A key that is blocked is waited for until the
-    /// block ends. If the table is full and new keys share a budget, it is that which is waited for.
+    /// While callers wait, the key's quota, its block or its place on a list may change: they are then
+    /// served or refused by the new one. Callers wait for a blocked key until the block ends. If the
+    /// table is full and new keys share a budget, they wait for that budget.
     ///
     /// # Errors
     ///
@@ -61,9 +62,12 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     ///     let passed = tenants.acquire("acme").block()?; // or `.await`
     ///     println!("waited {:?}", passed.waited());
     /// }
-    /// let refused = tenants.acquire("acme").within(Duration::from_micros(1)).block();
-    /// assert!(refused.is_err()); // at once, because it would take ten milliseconds
-    /// assert!(tenants.acquire("other").block()?.waited().is_zero());
+    ///
+    /// let slow = KeyedLimiter::<str>::new(Quota::per_hour(1))?;
+    /// let _first = slow.try_acquire("acme");
+    /// let refused = slow.acquire("acme").within(Duration::from_secs(5)).block();
+    /// assert!(refused.is_err()); // at once, because it would take an hour
+    /// assert!(slow.acquire("other").block()?.waited().is_zero());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias = "until_key_ready")]
@@ -71,10 +75,9 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         self.acquire_n(key, 1)
     }
 
-    /// Waits for `cost` permits of a key, in turn. Nothing is asked for with a cost of zero, so it
-    /// passes.
+    /// Waits for `cost` permits of a key, in turn. A cost of zero takes nothing, so it passes.
     ///
-    /// If a function chooses quotas, it is asked now, and not when the wait is first polled.
+    /// If a function chooses quotas, it runs now, and not when the wait is first polled.
     ///
     /// # Errors
     ///
@@ -82,7 +85,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     #[doc(alias = "until_key_n_ready")]
     pub fn acquire_n(&self, key: &K, cost: u64) -> Wait {
         let (core, fingerprint) = (Arc::clone(&self.core), self.named(key));
-        Wait::for_key(WaitedKey { core, fingerprint }, cost)
+        Wait::new(Source::Key(WaitedKey { core, fingerprint }), cost)
     }
 
     /// Returns how many wait for a key at this moment.
@@ -110,15 +113,13 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         let decision =
             ahead.unwrap_or_else(|| of.without_room(Verb::TryAcquire, (now, cost), decide));
         let decision = of.report(Verb::TryAcquire, decision);
-        if let Some(top) = &self.typed.top {
-            (top.note)(&top.keys, key, named.fingerprint, &decision);
-        }
+        self.record_top(key, named.fingerprint, (decision.outcome(), decision.cost()));
         decision
     }
 }
 
 impl<K: ?Sized> KeyedLimiter<K> {
-    /// Returns how many wait at this moment, for whatever key.
+    /// Returns how many wait at this moment, for all keys.
     #[must_use]
     pub fn waiting_total(&self) -> usize {
         let shared = self.core.overflow.as_ref().map_or(0, Limiter::waiting);
@@ -127,108 +128,100 @@ impl<K: ?Sized> KeyedLimiter<K> {
 }
 
 impl Core {
-    /// Returns how many wait for a key of their own.
+    /// Returns how many callers wait, without those of the shared budget.
     pub(super) fn waiting(&self) -> u64 {
         self.waiting.get()
     }
 
-    /// Takes a place for one more who waits, if there is one.
-    fn take_place(&self) -> bool {
-        self.waiting.raise(self.line_rules.max_waiting as u64)
-    }
-
-    /// As many wait in a line as `after`, where so many `before` were counted.
-    fn count_waiting(&self, before: u64, after: u64) {
-        self.waiting.add(after.saturating_sub(before));
-        self.waiting.lower(before.saturating_sub(after));
-    }
-
-    /// Decides ahead of those who wait at a key; `None` if there is no room for its state.
+    /// Decides ahead of the callers who wait for a key; `None` if there is no room for its state.
     fn overtake(&self, key: Key<'_>, now: Tick, cost: u64) -> Option<Decision> {
-        let (mut claims, mut wakes) = (self.claims.lock(key.fingerprint), Wakes::new());
-        let ahead = claims.at_line(self, &mut wakes, |line, post, mut at| {
-            line.settle(post, &mut at);
-            let decision = line.overtake(post, now, cost);
-            (decision, line.settle(post, &mut at))
+        let (mut claims, mut wakers) = (self.claims.lock(key.fingerprint), WakeList::new());
+        let ahead = claims.with_queue(self, &mut wakers, |locked| {
+            locked.settle();
+            let decision = locked.overtake(cost);
+            (decision, locked.settle())
         });
         let decision = match ahead {
             Some(decision) => decision,
             None => self.state(key, now).update(|entry| entry.decide(now, cost)),
         };
         drop(claims);
-        wakes.fire();
+        wakers.fire();
         decision
     }
 
-    /// The answer to somebody who may not overtake those who wait for a window of this key; `None`
-    /// if nobody waits.
+    /// Returns the refusal of a caller who may not overtake those who wait for a window of this key;
+    /// `None` if none waits.
     pub(crate) fn behind(&self, fingerprint: u64, now: Tick, cost: u64) -> Option<Decision> {
         if self.mode() & WAITED == 0 {
             return None;
         }
-        let (mut claims, mut wakes) = (self.claims.lock(fingerprint), Wakes::new());
-        let behind = claims.at_line(self, &mut wakes, |line, post, mut at| {
-            let target = line.settle(post, &mut at);
-            (line.behind(post, (now, target), cost), target)
+        let (mut claims, mut wakers) = (self.claims.lock(fingerprint), WakeList::new());
+        let behind = claims.with_queue(self, &mut wakers, |locked| {
+            let target = locked.settle();
+            (locked.behind(now, target, cost), target)
         });
         drop(claims);
-        wakes.fire();
+        wakers.fire();
         behind.flatten()
     }
 
-    /// Serves whom a change lets pass who waits for a key.
+    /// Serves the callers of a key that a change lets pass.
     pub(crate) fn settle_key(&self, fingerprint: u64) {
         if self.waiting() > 0 {
             self.claims.lock(fingerprint).release(self);
         }
     }
 
-    /// Serves whom a change lets pass, whatever key they wait for.
+    /// Serves the callers of all keys that a change lets pass.
     pub(super) fn settle_all(&self) {
         if self.waiting() > 0 {
-            self.each_line(|line, post, mut at| line.settle(post, &mut at));
+            self.each_queue(|locked| locked.settle());
         }
     }
 
-    /// Runs `work` on every line, one lock at a time, and wakes whom it lets pass.
-    fn each_line(&self, mut work: impl FnMut(&mut Line, &mut KeyPost<'_>, At<'_>) -> Option<Tick>) {
-        let mut wakes = Wakes::new();
+    /// Runs `work` on every queue, one lock at a time, and wakes the callers that it lets pass.
+    fn each_queue(
+        &self,
+        mut work: impl FnMut(&mut LockedQueue<'_, LockedKey<'_>>) -> Option<Tick>,
+    ) {
+        let mut wakers = WakeList::new();
         for shard in self.claims.shards() {
-            lock(shard).each_line(self, &mut wakes, &mut work);
+            lock(shard).each_queue(self, &mut wakers, &mut work);
         }
-        wakes.fire();
+        wakers.fire();
     }
 }
 
 impl KeyClaims<'_> {
-    /// Serves whom a change lets pass who waits for the key, and unlocks.
+    /// Serves the callers that a change lets pass, and unlocks.
     pub(crate) fn release(mut self, core: &Core) {
-        let mut wakes = Wakes::new();
-        self.at_line(core, &mut wakes, |line, post, mut at| ((), line.settle(post, &mut at)));
+        let mut wakers = WakeList::new();
+        self.with_queue(core, &mut wakers, |locked| ((), locked.settle()));
         drop(self);
-        wakes.fire();
+        wakers.fire();
     }
 }
 
 impl AllClaims<'_> {
-    /// Takes what is booked for those who wait for keys of this quota, or of any, out of their states,
+    /// Takes what is booked for callers who wait for keys of this quota, or of any, out of their states,
     /// before those are read by another one.
     pub(super) fn unbook(&mut self, core: &Core, quota: Option<&Arc<RuleCell>>) {
         self.shards().for_each(|shard| shard.unbook(core, quota));
     }
 
-    /// Books whoever waits anew, serves whom that lets pass, and unlocks.
+    /// Books for the waiting callers anew, serves those that pass then, and unlocks.
     pub(super) fn release(mut self, core: &Core) {
-        let mut wakes = Wakes::new();
-        let mut settle =
-            |line: &mut Line, post: &mut KeyPost<'_>, mut at: At<'_>| line.settle(post, &mut at);
-        self.shards().for_each(|shard| shard.each_line(core, &mut wakes, &mut settle));
+        let mut wakers = WakeList::new();
+        for shard in self.shards() {
+            shard.each_queue(core, &mut wakers, |locked| locked.settle());
+        }
         drop(self);
-        wakes.fire();
+        wakers.fire();
     }
 }
 
-/// A key that somebody waits for.
+/// A key that a caller waits for.
 #[derive(Clone)]
 pub(crate) struct WaitedKey {
     core: Arc<Core>,
@@ -236,16 +229,12 @@ pub(crate) struct WaitedKey {
 }
 
 impl WaitedKey {
-    const fn key(&self) -> Key<'static> {
-        Key::plain(self.fingerprint)
-    }
-
     /// Names the state that is waited for.
     pub(crate) const fn state_ref(&self) -> StateRef<'_> {
-        StateRef::Key(&self.core, self.key())
+        StateRef::Key(&self.core, Key::plain(self.fingerprint))
     }
 
-    /// Decides on the fast path; `None` if somebody waits, or there is more to do.
+    /// Decides on the fast path; `None` if callers wait, or there is more to do.
     pub(crate) fn try_acquire(&self, cost: u64) -> Option<Decision> {
         let core = &*self.core;
         if core.mode() != 0 || core.waiting() > 0 {
@@ -256,13 +245,13 @@ impl WaitedKey {
 
     /// Returns the budget that keys without room share, if they do.
     pub(crate) fn shared_budget(&self) -> Option<Limiter> {
-        self.core.note_saturated();
+        self.core.count_saturated();
         self.core.overflow.clone()
     }
 
-    pub(crate) fn refusal_without_room(&self, now: Tick, wish: Wish) -> Refused {
-        let decision = self.core.refusal_without_room(self.key(), now, wish.cost);
-        refusal(decision.because(Reason::Saturated), wish.max_wait(now), true)
+    pub(crate) fn refusal_without_room(&self, now: Tick, request: &Request) -> Refused {
+        let decision = self.state_ref().refusal_without_room(now, request.cost);
+        refusal(decision.because(Reason::Saturated), request.max_wait(now), true)
     }
 
     pub(crate) fn report(&self, decision: &Decision) {
@@ -270,22 +259,22 @@ impl WaitedKey {
     }
 }
 
-impl Host for WaitedKey {
-    type Post<'a> = KeyPost<'a>;
+impl QueueHost for WaitedKey {
+    type State<'a> = LockedKey<'a>;
 
-    fn at_line<R>(
+    fn with_queue<R>(
         &self,
-        work: impl FnOnce(&mut Line, &mut KeyPost<'_>, At<'_>) -> (R, Option<Tick>),
+        work: impl FnOnce(&mut LockedQueue<'_, LockedKey<'_>>) -> (R, Option<Tick>),
     ) -> R {
-        let (mut claims, mut wakes) = (self.core.claims.lock(self.fingerprint), Wakes::new());
-        let done = claims.at_own_line(&self.core, &mut wakes, work);
+        let (mut claims, mut wakers) = (self.core.claims.lock(self.fingerprint), WakeList::new());
+        let done = claims.with_own_queue(&self.core, &mut wakers, work);
         drop(claims);
-        wakes.fire();
+        wakers.fire();
         done
     }
 
-    fn start_driver(&self) {
+    fn start_timer_task(&self) {
         #[cfg(feature = "tokio")]
-        crate::wait::alarm::start(&due_times::Waited(Arc::clone(&self.core)));
+        crate::wait::queue_timer::start(&self.core);
     }
 }

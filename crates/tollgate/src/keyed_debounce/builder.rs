@@ -2,10 +2,7 @@
 
 use super::{KEYS_MAX, KeyedDebouncer, machine::KeyedDebounce};
 use crate::{DebounceError, DebouncerBuilder, Fired};
-use std::{
-    hash::{Hash, RandomState},
-    time::Duration,
-};
+use std::{hash::Hash, time::Duration};
 
 /// What happens to the trigger of a new key when as many keys are held as may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -73,7 +70,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncerBui
         let machine = self.keyed_machine()?;
         let action = move |(key, fired)| action(key, fired);
         let engine = self.options.start(machine, action);
-        Ok(KeyedDebouncer { engine, hasher: RandomState::new() })
+        Ok(KeyedDebouncer { engine })
     }
 
     /// Starts them, with a future that is awaited when a key fires: one at a time for all keys.
@@ -93,11 +90,11 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncerBui
         let machine = self.keyed_machine()?;
         let action = move |(key, fired)| action(key, fired);
         let engine = self.options.start_async(machine, action, DebounceError::NotAsync)?;
-        Ok(KeyedDebouncer { engine, hasher: RandomState::new() })
+        Ok(KeyedDebouncer { engine })
     }
 
     fn keyed_machine(&self) -> Result<KeyedDebounce<K, T>, DebounceError> {
-        self.rules.judge()?;
+        self.rules.check()?;
         let max_keys = self.bounds.max_keys;
         if !(1..=KEYS_MAX).contains(&max_keys) {
             return Err(DebounceError::MaxKeys { max_keys });

@@ -20,8 +20,8 @@ use super::WhenKeysFull;
 use crate::{
     Fired, Tick,
     debounce::machine::{Debounce, Rules},
+    observe::RunCounts,
     wait::{DeadlineHeap, KeyIndex, Machine, shrink},
-    watch::RunCounts,
 };
 use std::collections::VecDeque;
 
@@ -47,7 +47,7 @@ pub(super) struct KeyedDebounce<K, T> {
     slots: Vec<Slot<K, T>>,
     index: KeyIndex,
     queue: DeadlineHeap,
-    /// What had to fire early to make room; at most `max_keys`.
+    /// Fires that came early to make room; at most `max_keys`.
     early: VecDeque<(K, Fired<T>)>,
     is_finishing: bool,
     /// Keys that have gone without a fire, until the engine takes them to drop them without the lock.
@@ -67,8 +67,8 @@ pub(super) struct Slot<K, T> {
     debounce: Debounce<T>,
 }
 
-/// What a trigger leaves, to be dropped without a lock.
-pub(super) type Left<K, T> = (Option<K>, [Option<T>; 4]);
+/// The key and the values that a trigger does not need, to be dropped without a lock.
+pub(super) type Unused<K, T> = (Option<K>, [Option<T>; 4]);
 
 /// A key that was forgotten, to be dropped without a lock.
 pub(super) type Forgotten<K, T> = (Option<K>, [Option<T>; 2], VecDeque<(K, Fired<T>)>);
@@ -116,7 +116,7 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
         hash: u32,
         is_it: impl Fn(&K) -> bool,
     ) -> (bool, Option<T>) {
-        // What had to fire early runs as soon as it can anyhow.
+        // An early fire runs as soon as it can anyhow.
         let is_early = self.early.iter().any(|(key, _)| is_it(key));
         let Some(slot) = self.find(hash, &is_it) else { return (is_early, None) };
         let debounce = &mut self.slots[slot as usize].debounce;
@@ -175,25 +175,8 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
         &mut self,
         now: Tick,
         hash: u32,
-        pair: (K, T),
-    ) -> Result<Left<K, T>, (K, T)>
-    where
-        K: Eq,
-    {
-        let left = self.trigger_key(now, hash, pair);
-        match &left {
-            Ok((_, unused)) => self.counts.trigger(unused),
-            Err(_) => self.refused += 1, // OVERFLOW: a count of events.
-        }
-        left
-    }
-
-    fn trigger_key(
-        &mut self,
-        now: Tick,
-        hash: u32,
         (key, value): (K, T),
-    ) -> Result<Left<K, T>, (K, T)>
+    ) -> Result<Unused<K, T>, (K, T)>
     where
         K: Eq,
     {
@@ -208,33 +191,39 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
         if found.debounce.due() != due {
             self.schedule(slot, now);
         }
+        self.counts.trigger(&values);
         Ok((Some(key), values))
     }
 
     /// The first trigger of a key.
-    fn begin(&mut self, now: Tick, hash: u32, (key, value): (K, T)) -> Result<Left<K, T>, (K, T)> {
-        let mut left = (None, None);
+    fn begin(
+        &mut self,
+        now: Tick,
+        hash: u32,
+        (key, value): (K, T),
+    ) -> Result<Unused<K, T>, (K, T)> {
+        let mut evicted = (None, None);
         if self.slots.len() >= self.bounds.max_keys {
-            if !self.may_evict() {
+            if self.bounds.when_full == WhenKeysFull::Refuse
+                || self.early.len() >= self.bounds.max_keys
+            {
+                self.refused += 1; // OVERFLOW: a count of events.
                 return Err((key, value));
             }
-            left = self.evict(now);
+            evicted = self.evict(now);
         }
-        let slot = self.add(now, hash, key);
-        // It replaces nothing, so nothing is dropped here.
-        let [..] = self.slots[slot as usize].debounce.trigger(now, value);
-        self.schedule(slot, now);
-        Ok((left.0, [left.1, None, None, None]))
-    }
-
-    fn add(&mut self, now: Tick, hash: u32, key: K) -> u32 {
         // INVARIANT: there are at most `KEYS_MAX` slots.
         let slot = self.slots.len() as u32;
-        let debounce = Debounce::new(self.rules);
+        let mut debounce = Debounce::new(self.rules);
+        // It replaces nothing, so nothing is dropped here.
+        let [..] = debounce.trigger(now, value);
         self.slots.push(Slot { key, hash, last_trigger: now, debounce });
         self.index.insert(hash, slot);
         self.queue.push(now);
-        slot
+        self.schedule(slot, now);
+        let unused = [evicted.1, None, None, None];
+        self.counts.trigger(&unused);
+        Ok((evicted.0, unused))
     }
 
     /// Takes a slot away. The last one gets its number.
@@ -249,11 +238,7 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
         taken
     }
 
-    fn may_evict(&self) -> bool {
-        self.bounds.when_full == WhenKeysFull::FireFirst && self.early.len() < self.bounds.max_keys
-    }
-
-    /// Ends the burst of the key that is due first, to make room. Returns what is not used.
+    /// Ends the burst of the key that is due first, to make room. Returns the parts that are not used.
     fn evict(&mut self, now: Tick) -> (Option<K>, Option<T>) {
         let Some((_, slot)) = self.queue.first() else { return (None, None) };
         let Slot { key, mut debounce, .. } = self.take(slot);
@@ -297,7 +282,7 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
             if let Some(fired) = fired {
                 return Some((key, fired));
             }
-            // What has not fired holds no value.
+            // A slot that has not fired holds no value.
             if std::mem::needs_drop::<K>() {
                 self.unused_keys.push(key);
             }

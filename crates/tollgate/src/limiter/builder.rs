@@ -1,16 +1,16 @@
-//! How a limiter is put together.
+//! The builder of a limiter.
 
-use super::{Book, Cell, EXACT, Limiter, Shared, UNLIMITED, WATCHED};
+use super::{Book, Cell, EXACT, INSTRUMENTED, Limiter, OBSERVED, Shared, UNLIMITED};
 use crate::{
     Algorithm, Clock, Quota, QuotaError,
+    observe::{Instruments, Observer},
     reservation::ledger::Ledger,
-    sync::{Arc, AtomicU8, AtomicU64, Mutex},
+    sync::{Arc, AtomicU64, Flags, Mutex},
     wait::{
-        alarm::Alarm,
-        line::{LineRules, MAX_WAITING},
+        limiter_queue::{MAX_WAITING, QueueRules},
         queue::Order,
+        queue_timer::QueueTimer,
     },
-    watch::{Observer, Watch},
 };
 
 /// Builds a [`Limiter`]. Nothing is judged before [`build`](Self::build).
@@ -34,8 +34,8 @@ pub struct LimiterBuilder {
     pub(crate) algorithm: Algorithm,
     pub(crate) clock: Option<Clock>,
     pub(crate) name: Box<str>,
-    pub(crate) watch: Option<Box<Watch>>,
-    pub(crate) line_rules: LineRules,
+    pub(crate) instruments: Option<Box<Instruments>>,
+    pub(crate) queue_rules: QueueRules,
 }
 
 impl LimiterBuilder {
@@ -45,8 +45,8 @@ impl LimiterBuilder {
             algorithm: Algorithm::default(),
             clock: None,
             name: Box::default(),
-            watch: None,
-            line_rules: LineRules { order: Order::OldestFirst, max_waiting: MAX_WAITING },
+            instruments: None,
+            queue_rules: QueueRules { order: Order::OldestFirst, max_waiting: MAX_WAITING },
         }
     }
 
@@ -69,32 +69,32 @@ impl LimiterBuilder {
     }
 
     /// Counts decisions, for [`Limiter::counts`] and [`Limiter::health`]. Off by default: it costs
-    /// a few nanoseconds per decision.
+    /// up to 3 ns per decision, and 3 KiB of counters; 12 KiB after the first wait.
     pub fn counted(mut self) -> Self {
-        self.watch.get_or_insert_default();
+        self.instruments.get_or_insert_default();
         self
     }
 
-    /// Tells `observer` of every decision, and counts them.
+    /// Tells `observer` of every decision, and counts them as [`counted`](Self::counted) does.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
-        self.watch = Some(Box::new(Watch::new(observer)));
+        self.instruments = Some(Box::new(Instruments::new(observer)));
         self
     }
 
-    /// Sets how many may wait at once, by default 10 000. Whoever comes then is refused at once.
+    /// Sets how many may wait at once, by default 10 000. Further calls are refused at once.
     ///
     /// Each place takes about 100 bytes, and only once it is needed.
     pub fn max_waiting(mut self, most: usize) -> Self {
-        self.line_rules.max_waiting = most;
+        self.queue_rules.max_waiting = most;
         self
     }
 
-    /// Serves whoever came last first, instead of in the order of arrival.
+    /// Serves the newest waiter first, instead of in the order of arrival.
     ///
     /// Under overload most of those at the end of a fair queue have given up before it is their
     /// turn; this way some are served at once, and the oldest starve until their deadlines.
     pub fn newest_first(mut self) -> Self {
-        self.line_rules.order = Order::NewestFirst;
+        self.queue_rules.order = Order::NewestFirst;
         self
     }
 
@@ -104,7 +104,7 @@ impl LimiterBuilder {
     ///
     /// When the quota makes no sense, or not for this algorithm.
     pub fn build(self) -> Result<Limiter, QuotaError> {
-        let Self { quota, algorithm, clock, name, watch, line_rules } = self;
+        let Self { quota, algorithm, clock, name, instruments, queue_rules } = self;
         quota.check()?;
         let clock = clock.unwrap_or_default();
         let cell = Cell::new(algorithm, &quota, &clock, clock.now())?;
@@ -112,24 +112,24 @@ impl LimiterBuilder {
         if quota.is_unlimited() {
             mode |= UNLIMITED;
         }
-        if watch.is_some() {
-            mode |= WATCHED;
+        if let Some(instruments) = &instruments {
+            mode |= if instruments.is_observed() { INSTRUMENTED | OBSERVED } else { INSTRUMENTED };
         }
         let book = Mutex::new(Book {
             quota,
             ledger: Ledger::default(),
-            line: None,
-            alarm: Alarm::default(),
+            queue: None,
+            timer: QueueTimer::default(),
         });
         let shared = Shared {
             cell,
             early: clock.early(),
             clock,
-            mode: AtomicU8::new(mode),
+            mode: Flags::new(mode),
             algorithm,
             name,
-            watch,
-            line_rules,
+            instruments,
+            queue_rules,
             book,
             refunded: AtomicU64::new(0),
             changes: AtomicU64::new(0),

@@ -1,21 +1,21 @@
-//! Waiting at a limiter: its line, under the lock of the book (`wait/line.rs` has the idea).
+//! Waiting at a limiter: its queue, under the lock of the book (`wait/limiter_queue.rs` has the idea).
 
-use super::{Book, Limiter, QUEUED, SPECIAL, WAITED, cell::Cell};
+use super::{Book, Limiter, QUEUED, WAITED, cell::Cell};
 use crate::{
     Algorithm, Clock, Decision, Quota, Tick,
     algorithm::{AnyRule, Rule},
-    limits::locks::State,
+    multi::locks::ResolvedState,
+    observe::Verb,
     reservation::ledger::Ledger,
-    sync::{MutexGuard, Ordering::Relaxed},
+    sync::MutexGuard,
     wait::{
-        Wait, Wakes,
-        alarm::Alarm,
-        line::{At, Host, Line, LineRules, Post},
+        Source, Wait, WakeList,
+        limiter_queue::{LimiterQueue, LockedQueue, LockedState, QueueHost, QueueRules},
+        queue_timer::QueueTimer,
     },
-    watch::{Verb, Watch},
 };
 #[cfg(feature = "tokio")]
-use {crate::wait::alarm::RuntimeId, std::time::Duration};
+use {crate::wait::queue_timer::RuntimeId, std::time::Duration};
 
 impl Limiter {
     /// Waits for one permit, in turn.
@@ -39,8 +39,11 @@ impl Limiter {
     ///     let passed = limiter.acquire().block()?; // or `.await`
     ///     println!("waited {:?}", passed.waited());
     /// }
-    /// let refused = limiter.acquire().within(Duration::from_micros(1)).block();
-    /// assert!(refused.is_err()); // at once, because it would take ten milliseconds
+    ///
+    /// let slow = Limiter::new(Quota::per_hour(1))?;
+    /// let _first = slow.try_acquire();
+    /// let refused = slow.acquire().within(Duration::from_secs(5)).block();
+    /// assert!(refused.is_err()); // at once, because it would take an hour
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias = "until_ready")]
@@ -49,7 +52,7 @@ impl Limiter {
         self.acquire_n(1)
     }
 
-    /// Waits for `cost` permits, in turn. Nothing is asked for with a cost of zero, so it passes.
+    /// Waits for `cost` permits, in turn. A cost of zero takes nothing, so it passes.
     ///
     /// A large cost is not starved by small ones: nobody overtakes.
     ///
@@ -59,13 +62,13 @@ impl Limiter {
     #[doc(alias = "until_n_ready")]
     #[doc(alias = "WaitN")]
     pub fn acquire_n(&self, cost: u64) -> Wait {
-        Wait::at_limiter(self.clone(), cost)
+        Wait::new(Source::Limiter(self.clone()), cost)
     }
 
     /// Returns how many wait at this moment.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.book().line.as_ref().map_or(0, |line| line.len())
+        self.book().queue.as_ref().map_or(0, |queue| queue.waiting.len())
     }
 
     /// Takes one permit if it is free now, ahead of everybody who waits.
@@ -96,11 +99,11 @@ impl Limiter {
     /// ```
     pub fn try_overtake_n(&self, cost: u64) -> Decision {
         let overtake = || {
-            self.at_line(|line, post, mut at| {
-                line.settle(post, &mut at);
-                let decision = line.overtake(post, at.now, cost);
-                let decision = decision.unwrap_or_else(|| self.level_at(at.now));
-                (decision, line.settle(post, &mut at))
+            self.with_queue(|locked| {
+                locked.settle();
+                let decision = locked.overtake(cost);
+                let decision = decision.unwrap_or_else(|| self.level_at(locked.now));
+                (decision, locked.settle())
             })
         };
         let decision = self.exempt(self.now(), cost).unwrap_or_else(overtake);
@@ -108,117 +111,114 @@ impl Limiter {
         decision
     }
 
-    /// Tells whether nobody waits, and there is nothing more to do than to decide.
+    /// Tells whether no caller waits, and there is nothing more to do than to decide.
     pub(crate) fn is_free(&self) -> bool {
-        self.mode() & (SPECIAL | QUEUED) == 0
+        !self.is_special() && self.mode() & QUEUED == 0
     }
 
-    /// The answer to somebody who may not overtake those who wait for a window; `None` if nobody
+    /// Returns the refusal of a caller who may not overtake those who wait for a window; `None` if none
     /// waits.
     pub(crate) fn behind(&self, now: Tick, cost: u64) -> Option<Decision> {
-        // ORDERING: Relaxed. Under the lock it is what it is.
-        if self.shared.mode.load(Relaxed) & WAITED == 0 {
+        if self.mode() & WAITED == 0 {
             return None;
         }
-        self.at_line(|line, post, mut at| {
-            let target = line.settle(post, &mut at);
-            (line.behind(post, (now, target), cost), target)
+        self.with_queue(|locked| {
+            let target = locked.settle();
+            (locked.behind(now, target, cost), target)
         })
     }
 
     /// Takes everything that is booked for the queue out of the state, before that changes.
     pub(super) fn unbook_all(&self, book: &mut Book, now: Tick) {
-        let Book { quota, ledger, line, alarm } = book;
-        if let Some(line) = line {
-            line.unbook_all(&mut LimiterPost { limiter: self, quota, ledger, alarm }, now);
-            line.forget_claims();
+        let Book { quota, ledger, queue, timer } = book;
+        if let Some(queue) = queue {
+            let state = LockedLimiter { limiter: self, quota, ledger, timer };
+            LockedQueue { queue, state, now, wakers: &mut WakeList::new() }.unbook_all();
+            queue.forget_claims();
         }
     }
 
-    /// Serves whom a change lets pass, and unlocks the book.
+    /// Serves the callers that a change lets pass, and unlocks the book.
     pub(crate) fn release(&self, book: MutexGuard<'_, Book>) {
-        if book.line.is_some() {
-            self.with_line(book, |line, post, mut at| ((), line.settle(post, &mut at)));
+        if book.queue.is_some() {
+            self.with_queue_of(book, |locked| ((), locked.settle()));
         }
     }
 
-    fn with_line<R>(
+    fn with_queue_of<R>(
         &self,
         mut book: MutexGuard<'_, Book>,
-        work: impl FnOnce(&mut Line, &mut LimiterPost<'_>, At<'_>) -> (R, Option<Tick>),
+        work: impl FnOnce(&mut LockedQueue<'_, LockedLimiter<'_>>) -> (R, Option<Tick>),
     ) -> R {
-        let mut wakes = Wakes::new();
-        let Book { quota, ledger, line, alarm } = &mut *book;
-        let order = self.shared.line_rules.order;
-        let line = line.get_or_insert_with(|| Box::new(Line::new(order)));
-        let at = At { now: self.now(), wakes: &mut wakes };
-        let mut post = LimiterPost { limiter: self, quota, ledger, alarm: &mut *alarm };
-        let (done, target) = work(line, &mut post, at);
-        alarm.set(&self.shared.clock, target, &mut wakes, || {
+        let mut wakers = WakeList::new();
+        let Book { quota, ledger, queue, timer } = &mut *book;
+        let order = self.shared.queue_rules.order;
+        let queue = queue.get_or_insert_with(|| Box::new(LimiterQueue::new(order)));
+        let state = LockedLimiter { limiter: self, quota, ledger, timer: &mut *timer };
+        let mut locked = LockedQueue { queue, state, now: self.now(), wakers: &mut wakers };
+        let (done, target) = work(&mut locked);
+        timer.set(&self.shared.clock, target, &mut wakers, || {
             let limiter = self.clone();
-            move |_| limiter.ring()
+            move |_| limiter.timer_fired()
         });
-        wakes.push(target.and_then(|target| line.thread_to_wake(target)));
+        wakers.push(target.and_then(|target| queue.thread_to_wake(target)));
         let flag = if matches!(self.shared.cell, Cell::Gcra(_)) { QUEUED } else { WAITED };
-        // ORDERING: Relaxed. The flag only sends others to the lock, under which it is set.
-        match line.len() {
-            0 => self.shared.mode.fetch_and(!flag, Relaxed),
-            _ => self.shared.mode.fetch_or(flag, Relaxed),
-        };
+        // The flag only sends others to the lock, under which it is set.
+        self.shared.mode.set(flag, !queue.waiting.is_empty());
         drop(book);
-        wakes.fire();
+        wakers.fire();
         done
     }
 
-    /// The timer of a manual clock has come.
-    fn ring(&self) {
+    /// Serves the queue when the timer of a manual clock fires.
+    fn timer_fired(&self) {
         let mut book = self.book();
-        book.alarm.rang();
+        book.timer.fired();
         self.release(book);
     }
 }
 
-impl Host for Limiter {
-    type Post<'a> = LimiterPost<'a>;
+impl QueueHost for Limiter {
+    type State<'a> = LockedLimiter<'a>;
 
-    fn at_line<R>(
+    fn with_queue<R>(
         &self,
-        work: impl FnOnce(&mut Line, &mut LimiterPost<'_>, At<'_>) -> (R, Option<Tick>),
+        work: impl FnOnce(&mut LockedQueue<'_, LockedLimiter<'_>>) -> (R, Option<Tick>),
     ) -> R {
-        self.with_line(self.book(), work)
+        self.with_queue_of(self.book(), work)
     }
 
-    fn start_driver(&self) {
+    fn start_timer_task(&self) {
         #[cfg(feature = "tokio")]
-        crate::wait::alarm::start(self);
+        crate::wait::queue_timer::start(self);
     }
 }
 
 #[cfg(feature = "tokio")]
-impl crate::wait::alarm::Driven for Limiter {
+impl crate::wait::queue_timer::TimerHost for Limiter {
     fn clock(&self) -> &Clock {
         &self.shared.clock
     }
 
-    fn drive(&self, runtime: RuntimeId, waker: &std::task::Waker) -> Option<Tick> {
+    fn serve(&self, runtime: RuntimeId, waker: &std::task::Waker) -> Option<Tick> {
         let mut book = self.book();
-        let old = book.alarm.awake(runtime);
-        let target = self.with_line(book, |line, post, mut at| {
-            let target = line.settle(post, &mut at);
-            post.alarm.asleep(runtime, waker, target);
+        let old = book.timer.awake(runtime);
+        let target = self.with_queue_of(book, |locked| {
+            let target = locked.settle();
+            locked.state.timer.asleep(runtime, waker, target);
             // In tests time is exact.
             let is_exact = self.shared.clock.is_of_tests();
-            let slack = |target| if is_exact { Duration::ZERO } else { line.slack(target) };
+            let slack = |target| if is_exact { Duration::ZERO } else { locked.queue.slack(target) };
             (target.map(|target| target.saturating_add(slack(target))), target)
         });
         drop(old);
         target
     }
 
-    fn dismiss(&self, runtime: RuntimeId) -> bool {
+    fn remove_if_idle(&self, runtime: RuntimeId) -> bool {
         let mut book = self.book();
-        let is_over = book.line.as_ref().is_none_or(|line| line.len() == 0);
-        let old = if is_over { book.alarm.gone(runtime) } else { None };
+        let is_over = book.queue.as_ref().is_none_or(|queue| queue.waiting.is_empty());
+        let old = if is_over { book.timer.remove(runtime) } else { None };
         drop(book);
         drop(old);
         is_over
@@ -226,23 +226,23 @@ impl crate::wait::alarm::Driven for Limiter {
 
     fn abandon(&self, runtime: RuntimeId, has_panicked: bool) {
         let mut book = self.book();
-        let (is_lost, old) = book.alarm.abandoned(runtime, has_panicked);
-        self.with_line(book, |line, post, at| ((), line.abandon(post, at, is_lost)));
+        let (is_lost, old) = book.timer.abandoned(runtime, has_panicked);
+        self.with_queue_of(book, |locked| ((), locked.abandon(is_lost)));
         drop(old);
     }
 }
 
 /// The state of a limiter, with what is in its book.
-pub(crate) struct LimiterPost<'a> {
+pub(crate) struct LockedLimiter<'a> {
     limiter: &'a Limiter,
     quota: &'a Quota,
     ledger: &'a mut Ledger,
-    alarm: &'a mut Alarm,
+    timer: &'a mut QueueTimer,
 }
 
-impl Post for LimiterPost<'_> {
-    fn rules(&self) -> LineRules {
-        self.limiter.shared.line_rules
+impl LockedState for LockedLimiter<'_> {
+    fn rules(&self) -> QueueRules {
+        self.limiter.shared.queue_rules
     }
 
     fn has_room(&mut self, waiting: usize) -> bool {
@@ -253,8 +253,8 @@ impl Post for LimiterPost<'_> {
         self.limiter.exempt(now, cost)
     }
 
-    /// Whoever changes the quota of a limiter takes the bookings out before: so what counts is
-    /// whether there can be any.
+    /// A change of the quota takes the bookings out before: so it matters only whether there can be
+    /// any.
     fn rule(&self, _now: Tick) -> AnyRule {
         AnyRule::Word(match &self.limiter.shared.cell {
             Cell::Gcra(cell) => Rule::Gcra(cell.update(|gcra, _| *gcra)),
@@ -262,29 +262,21 @@ impl Post for LimiterPost<'_> {
         })
     }
 
-    fn quota(&self, _now: Tick) -> Quota {
-        *self.quota
+    fn quota(&self, _now: Tick) -> (Quota, Algorithm) {
+        (*self.quota, self.limiter.algorithm())
     }
 
-    fn algorithm(&self) -> Algorithm {
-        self.limiter.algorithm()
+    fn state(&self, _now: Tick) -> ResolvedState<'_> {
+        ResolvedState::of_limiter(self.limiter)
     }
 
-    fn state(&self, _now: Tick) -> State<'_> {
-        State::of_limiter(self.limiter)
-    }
-
-    fn state_by(&self, _rule: &AnyRule, now: Tick) -> State<'_> {
+    fn state_by(&self, _rule: &AnyRule, now: Tick) -> ResolvedState<'_> {
         self.state(now)
     }
 
     fn lower_behind(&mut self, mark: u64, units: u64) {
         self.ledger.lower_behind(mark, units);
-        self.limiter.shared.note_refund(units);
-    }
-
-    fn watch(&self) -> Option<&Watch> {
-        self.limiter.watch()
+        self.limiter.shared.count_refund(units);
     }
 
     fn changes_at(&self, _now: Tick) -> Option<Tick> {
@@ -292,17 +284,17 @@ impl Post for LimiterPost<'_> {
     }
 
     fn without_room(&self, now: Tick, cost: u64) -> Decision {
-        self.read(now, |entry| entry.peek(now, cost))
+        self.state(now).read(|entry| entry.peek(now, cost))
     }
 
-    fn with_timer<R>(&mut self, work: impl FnOnce(&mut Alarm, &Clock) -> R) -> R {
-        work(self.alarm, &self.limiter.shared.clock)
+    fn with_timer<R>(&mut self, work: impl FnOnce(&mut QueueTimer, &Clock) -> R) -> R {
+        work(self.timer, &self.limiter.shared.clock)
     }
 }
 
 impl Book {
-    /// Returns how much is booked for those who wait, in units.
+    /// Returns how much is booked for the waiting callers, in units.
     pub(crate) fn waiting_units(&self) -> u64 {
-        self.line.as_ref().map_or(0, |line| line.booked())
+        self.queue.as_ref().map_or(0, |queue| queue.bookings.length)
     }
 }

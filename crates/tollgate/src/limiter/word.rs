@@ -4,7 +4,7 @@
 //!
 //! | bits | what |
 //! |---|---|
-//! | 63 | lock: somebody changes the parameters, or several limiters at once |
+//! | 63 | lock: a thread changes the parameters, or decides over several limiters |
 //! | 0..=61 | state of the algorithm |
 //!
 //! # Quota and word change together
@@ -21,6 +21,7 @@ use super::backoff::Backoff;
 use crate::{
     Inherit, Tick,
     algorithm::{Entry, Gcra, Judged, PARAMETERS, Packed, Rule, Succeed, word_time::OWED},
+    clock::Reading,
     decision::Decision,
     sync::{
         AtomicU64,
@@ -43,7 +44,6 @@ pub(crate) struct WordCell<A> {
     algorithm: PhantomData<A>,
 }
 
-#[allow(clippy::inline_always, reason = "measured: a call costs more than the decision itself")]
 impl<A: Packed> WordCell<A>
 where
     A::State: Copy + PartialEq,
@@ -171,15 +171,8 @@ impl Drop for HeldWord<'_> {
     }
 }
 
-/// A reading of the clock: exact, or early by up to the clock's margin.
-#[derive(Clone, Copy)]
-pub(crate) struct Reading {
-    pub(crate) now: Tick,
-    pub(crate) is_early: bool,
-}
-
-/// A decision of GCRA in its parts. Inlined into the caller, only the parts that somebody reads
-/// are ever worked out: a caller that asks `is_allowed` pays for no more.
+/// A decision of GCRA in its parts. Inlined into the caller, it computes only the parts that
+/// the caller reads: one that calls `is_allowed` pays for no more.
 pub(crate) struct Decided {
     gcra: Gcra,
     /// A place with its word.
@@ -190,7 +183,6 @@ pub(crate) struct Decided {
     cost: u64,
 }
 
-#[allow(clippy::inline_always, reason = "measured: a call costs more than the decision itself")]
 impl Decided {
     #[inline(always)]
     pub(crate) fn decision(&self) -> Decision {
@@ -200,16 +192,12 @@ impl Decided {
     /// Tells whether the other kind of reading would have been the better one to start with.
     #[inline(always)]
     pub(crate) fn is_misread(&self, began_early: bool) -> bool {
-        if self.reading.is_early {
-            false
-        } else {
-            began_early || self.gcra.is_clear(self.before.0, self.position, self.cost)
-        }
+        !self.reading.is_early
+            && (began_early || self.gcra.is_clear(self.before.0, self.position, self.cost))
     }
 }
 
 /// The hot path of GCRA.
-#[allow(clippy::inline_always, reason = "measured: a call costs more than the decision itself")]
 impl WordCell<Gcra> {
     /// Decides by `reading`, or by the exact time if that is early and the outcome depends.
     ///
@@ -235,7 +223,7 @@ impl WordCell<Gcra> {
                         (self.exchange(word, next.1), Some(next))
                     }
                     Judged::Open => {
-                        reading = Reading { now: exact(), is_early: false };
+                        reading = Reading::exact(exact());
                         continue;
                     }
                 };
@@ -248,7 +236,7 @@ impl WordCell<Gcra> {
         }
     }
 
-    /// Waits after a lost race, unless whoever won has left nothing: a denial needs no wait.
+    /// Waits after a lost race, unless the winner has left nothing: a denial needs no wait.
     #[cold]
     #[inline(never)]
     fn lost(&self, backoff: &mut Backoff, now: Tick, cost: u64) {

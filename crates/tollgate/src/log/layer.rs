@@ -1,27 +1,28 @@
 //! The layer around an output layer.
 //!
-//! It decides in `on_event`: once for each line, after every filter outside has had its say. `enabled` is asked without a line
+//! It decides in `on_event`: once for each line, after every filter outside. `tracing` also calls `enabled` without a line
 //! (`tracing::enabled!`), and more than once.
 //!
 //! A filter inside (`layer.with_filter(..)`) notes its answer to `enabled` in a thread-local, and takes it back in
 //! `on_event`. If the throttle left the line out in between, the note would stay and the filter would drop the next line,
-//! uncounted. So the throttle does not ask the layer inside when it is asked itself, but just before it hands over a line. A
+//! uncounted. So the throttle calls `enabled` of the layer inside not in its own `enabled`, but just before it hands over a line. A
 //! filter inside then also decides about notices, by the callsite that they are about.
 
 use super::{
     Shared,
-    notice::Notice,
-    state::{FieldValue, Verdict},
+    notice::{Notice, asks_to_flush, is_flush_request},
+    state::{FieldValue, LineDecision},
 };
 use std::sync::Arc;
 use tracing::{
     Dispatch, Event, Metadata, Subscriber,
+    field::Visit,
     span::{Attributes, Id, Record},
     subscriber::Interest,
 };
 use tracing_subscriber::{
     layer::{Context, Layer},
-    registry::{LookupSpan, SpanRef},
+    registry::LookupSpan,
 };
 
 /// The layer that [`LogThrottle::wrap`](super::LogThrottle::wrap) returns.
@@ -57,6 +58,21 @@ impl<L> ThrottledLayer<L> {
         notice.as_event(|event| self.deliver(notice.about, event, context.clone()));
     }
 
+    /// Hands notices over. If the output panics, what it has not taken is kept.
+    fn deliver_notices<S>(&self, mut notices: Vec<Notice>, context: &Context<'_, S>)
+    where
+        S: Subscriber,
+        L: Layer<S>,
+    {
+        // The next one is the last one, and leaves when it is written.
+        notices.reverse();
+        let mut untaken = Untaken { shared: &self.shared, notices };
+        while let Some(notice) = untaken.notices.last() {
+            self.deliver_notice(notice, context);
+            untaken.notices.pop();
+        }
+    }
+
     /// Returns the value that a line is counted by: that of the event, else that of the innermost span.
     fn value_of<S>(&self, event: &Event<'_>, context: &Context<'_, S>) -> Option<FieldValue>
     where
@@ -70,17 +86,32 @@ impl<L> ThrottledLayer<L> {
     }
 
     /// Keeps the value of a span's field with the span.
-    fn note_value<S>(&self, value: Option<FieldValue>, span: Option<SpanRef<'_, S>>)
+    fn note_value<S>(&self, record: impl FnOnce(&mut dyn Visit), id: &Id, context: &Context<'_, S>)
     where
-        S: for<'a> LookupSpan<'a>,
+        S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        let (Some(by), Some(value), Some(span)) = (self.shared.state.by(), value, span) else {
-            return;
-        };
+        let Some(by) = self.shared.state.by() else { return };
+        let Some(value) = FieldValue::find(by, record) else { return };
+        let Some(span) = context.span(id) else { return };
         let mut extensions = span.extensions_mut();
         let mut values = extensions.remove::<SpanValues>().unwrap_or_default();
         values.set(by, value);
         extensions.insert(values);
+    }
+}
+
+/// Notices that the output has not taken yet.
+struct Untaken<'a> {
+    shared: &'a Shared,
+    notices: Vec<Notice>,
+}
+
+impl Drop for Untaken<'_> {
+    fn drop(&mut self) {
+        if !self.notices.is_empty() {
+            self.shared.state.put_back(std::mem::take(&mut self.notices));
+            self.shared.timer.trigger(());
+        }
     }
 }
 
@@ -107,11 +138,11 @@ where
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let value = self.value_of(event, &context);
         match self.shared.state.decide(event, value.as_ref()) {
-            Verdict::Pass(notices) => {
-                notices.iter().flatten().for_each(|notice| self.deliver_notice(notice, &context));
+            LineDecision::Pass(notices) => {
+                self.deliver_notices(notices.into_iter().flatten().collect(), &context);
                 self.deliver(event.metadata(), event, context);
             }
-            Verdict::LeftOut { is_first } => {
+            LineDecision::LeftOut { is_first } => {
                 if is_first {
                     self.shared.state.connect_to_global();
                     self.shared.timer.trigger(());
@@ -120,13 +151,14 @@ where
         }
     }
 
-    /// Lets every line through to `on_event`, and stops the request to flush here: no output shows it.
+    /// Lets every line through to `on_event`, and stops the request to flush here: no output shows it. A request to a
+    /// throttle inside is handed over.
     fn event_enabled(&self, event: &Event<'_>, context: Context<'_, S>) -> bool {
         let state = &self.shared.state;
-        if !state.is_asked_to_flush(event) {
-            return true;
+        if !asks_to_flush(event, state.number) {
+            return !is_flush_request(event) || self.inner.event_enabled(event, context);
         }
-        state.take_losses().iter().for_each(|notice| self.deliver_notice(notice, &context));
+        self.deliver_notices(state.take_notices(), &context);
         false
     }
 
@@ -149,18 +181,12 @@ where
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        if let Some(by) = self.shared.state.by() {
-            let value = FieldValue::find(by, |visitor| attributes.record(visitor));
-            self.note_value(value, context.span(id));
-        }
+        self.note_value(|visitor| attributes.record(visitor), id, &context);
         self.inner.on_new_span(attributes, id, context);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
-        if let Some(by) = self.shared.state.by() {
-            let value = FieldValue::find(by, |visitor| values.record(visitor));
-            self.note_value(value, context.span(id));
-        }
+        self.note_value(|visitor| values.record(visitor), id, &context);
         self.inner.on_record(id, values, context);
     }
 

@@ -2,11 +2,17 @@
 //!
 //! An event needs a static callsite, and its level is fixed. So there is one callsite for each level.
 
+use std::sync::LazyLock;
 use tracing::{
-    Event, Level, Metadata,
+    Event, Level, Metadata, Subscriber as _,
     callsite::{DefaultCallsite, Identifier},
     field::{Field, FieldSet, Value, Visit},
     metadata::Kind,
+};
+use tracing_subscriber::{
+    Registry,
+    filter::LevelFilter,
+    layer::{Layered, SubscriberExt as _},
 };
 
 macro_rules! callsite {
@@ -66,10 +72,18 @@ impl Notice {
         }
     }
 
-    /// Counts one more line.
-    pub(super) fn add_line(&mut self) {
+    /// Counts more lines.
+    pub(super) fn add_lines(&mut self, more: u64) {
         if let Content::LeftOut(lines) | Content::LeftOutOfOthers(lines) = &mut self.content {
-            *lines = lines.saturating_add(1);
+            *lines = lines.saturating_add(more);
+        }
+    }
+
+    /// Adds its lines to a notice about the same lines, if there is one.
+    pub(super) fn merge_into(self, sum: &mut Option<Self>) {
+        match sum {
+            Some(sum) => sum.add_lines(self.lines()),
+            None => *sum = Some(self),
         }
     }
 
@@ -102,9 +116,26 @@ impl Notice {
 
 /// Calls `send` with the event that asks the throttle of this number to flush.
 pub(super) fn flush_request(throttle: u64, send: impl FnOnce(&Event<'_>)) {
+    forget_filter_answers();
     let field = FLUSH.fields().iter().next().expect("a flush has one field");
     let values = [(&field, Some(&throttle as &dyn Value))];
     send(&Event::new(&FLUSH, &FLUSH.fields().value_set(&values)));
+}
+
+/// Makes the filters on this thread forget what they answered last.
+///
+/// A filter of a layer keeps its answer to `enabled` for the event that follows. After `tracing::enabled!` none follows.
+/// An answer that is left from another line would keep the request from the throttle, and let other outputs show it. A subscriber
+/// that wants nothing clears the answers, which belong to the thread.
+fn forget_filter_answers() {
+    static NOTHING: LazyLock<Layered<LevelFilter, Registry>> =
+        LazyLock::new(|| tracing_subscriber::registry().with(LevelFilter::OFF));
+    NOTHING.enabled(&FLUSH);
+}
+
+/// Tells whether the event asks some throttle to flush.
+pub(super) fn is_flush_request(event: &Event<'_>) -> bool {
+    event.metadata().callsite() == FLUSH.callsite()
 }
 
 /// Tells whether the event asks the throttle of this number to flush.
@@ -116,7 +147,7 @@ pub(super) fn asks_to_flush(event: &Event<'_>, throttle: u64) -> bool {
         }
         fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
     }
-    if event.metadata().callsite() != FLUSH.callsite() {
+    if !is_flush_request(event) {
         return false;
     }
     let mut number = Number(None);

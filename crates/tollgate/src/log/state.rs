@@ -1,20 +1,25 @@
 //! Decisions about lines, and the count of what was left out.
 //!
-//! The arithmetic is that of a [`KeyedLimiter`], without a lock. A line that is left out also adds to the map of losses, under a
-//! short lock. A line that passes takes its callsite's loss out of the map, to be reported; it looks at the map only
-//! while there are losses. So each line left out is in the map until exactly one thread takes it out.
+//! A [`KeyedLimiter`] decides, without a lock. A line that is left out is added to a map of pending notices, under a short lock.
+//! There are several maps, and a thread adds to that of its stripe, so threads that leave lines out at once do not wait
+//! for each other. A line that passes takes the notices of its callsite out of the maps, and writes their sum; it locks only
+//! maps that have any. So each line left out is in one map until exactly one thread takes it out.
 
 use super::{
     LogCounts, LogThrottleBuilder, LogUnit,
-    notice::{Content, Notice, asks_to_flush, flush_request},
+    notice::{Content, Notice, flush_request},
 };
-use crate::{Clock, KeyedError, KeyedLimiter, Quota};
+use crate::{
+    Clock, KeyedError, KeyedLimiter, Quota,
+    observe::{StripedCounter, own_stripe},
+    sync::{Mutex, Padded, lock},
+};
 use std::{
     collections::HashMap,
     fmt::{self, Write as _},
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock,
+        LazyLock, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
@@ -29,7 +34,7 @@ use tracing::{
 /// The field by which a callsite chooses its quota.
 const RATE: &str = "tollgate.rate";
 
-/// What is counted together.
+/// Lines with the same key share a quota and a notice.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LineKey {
     callsite: Identifier,
@@ -62,15 +67,13 @@ impl FieldValue {
 }
 
 /// How the lines of a callsite with a `tollgate.rate` are treated.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Override {
     NeverLeftOut,
     Quota(KeyedLimiter<LineKey>),
-    /// The value made no sense.
-    Unusable,
 }
 
-pub(super) enum Verdict {
+pub(super) enum LineDecision {
     /// The line passes, after these notices.
     Pass([Option<Notice>; 2]),
     /// It is left out; true if it is the first since the last notice of its key.
@@ -80,26 +83,35 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct State {
     /// Tells throttles of one subscriber apart.
-    number: u64,
+    pub(super) number: u64,
     limiter: KeyedLimiter<LineKey>,
     unit: LogUnit,
     by: Option<Box<str>>,
     exempt: Vec<Box<str>>,
     max_keys: u64,
-    /// As many as the program has callsites with that field.
-    overrides: RwLock<HashMap<Identifier, Arc<Override>>>,
-    losses: Mutex<Losses>,
-    has_losses: AtomicBool,
-    passed: AtomicU64,
-    left_out: AtomicU64,
+    /// As many as the program has callsites with that field; `None` if the value of the field makes no sense.
+    overrides: RwLock<HashMap<Identifier, Option<Override>>>,
+    pending: [Padded<PendingNotices>; PENDING_MAPS],
+    passed: StripedCounter,
+    left_out: StripedCounter,
     /// The subscriber that the layer is a part of.
     dispatch: Mutex<Option<WeakDispatch>>,
 }
 
-/// Lines that no notice was written for yet.
+/// Four threads that leave lines out at once do not wait for each other.
+const PENDING_MAPS: usize = 4;
+
+/// Lines left out that no notice was written for yet.
 #[derive(Debug, Default)]
-struct Losses {
-    /// At most `max_keys`.
+struct PendingNotices {
+    notices: Mutex<Notices>,
+    /// Whether `notices` has any by key.
+    has_any: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Notices {
+    /// At most `max_keys` in each map.
     by_key: HashMap<LineKey, Notice>,
     of_others: Option<Notice>,
 }
@@ -117,10 +129,9 @@ impl State {
             exempt,
             max_keys,
             overrides: RwLock::default(),
-            losses: Mutex::default(),
-            has_losses: AtomicBool::new(false),
-            passed: AtomicU64::new(0),
-            left_out: AtomicU64::new(0),
+            pending: Default::default(),
+            passed: StripedCounter::new(),
+            left_out: StripedCounter::new(),
             dispatch: Mutex::default(),
         })
     }
@@ -131,24 +142,22 @@ impl State {
     }
 
     /// Decides about a line, once.
-    pub(super) fn decide(&self, event: &Event<'_>, value: Option<&FieldValue>) -> Verdict {
+    pub(super) fn decide(&self, event: &Event<'_>, value: Option<&FieldValue>) -> LineDecision {
         let metadata = event.metadata();
+        let key = LineKey::new(metadata, value);
         let mut wrong_rate = None;
-        let is_allowed = self.is_exempt(metadata.target()) || {
-            let key = LineKey::new(metadata, value);
-            match self.override_of(event, &mut wrong_rate).as_deref() {
-                None | Some(Override::Unusable) => self.takes(&self.limiter, &key, event),
-                Some(Override::Quota(limiter)) => self.takes(limiter, &key, event),
+        let is_allowed = self.is_exempt(metadata.target())
+            || match self.override_of(event, &mut wrong_rate) {
+                None => self.takes(&self.limiter, &key, event),
+                Some(Override::Quota(limiter)) => self.takes(&limiter, &key, event),
                 Some(Override::NeverLeftOut) => true,
-            }
-        };
-        // ORDERING: Relaxed. Counts that publish nothing.
+            };
         if is_allowed {
-            self.passed.fetch_add(1, Relaxed);
-            Verdict::Pass([wrong_rate, self.take_loss(metadata, value)])
+            self.passed.add(1);
+            LineDecision::Pass([wrong_rate, self.take_notice(&key)])
         } else {
-            self.left_out.fetch_add(1, Relaxed);
-            Verdict::LeftOut { is_first: self.add_loss(metadata, value) }
+            self.left_out.add(1);
+            LineDecision::LeftOut { is_first: self.add_left_out(key, metadata, value) }
         }
     }
 
@@ -169,24 +178,24 @@ impl State {
     }
 
     /// Returns how the callsite overrides the quota, if it does.
-    fn override_of(&self, event: &Event<'_>, wrong: &mut Option<Notice>) -> Option<Arc<Override>> {
+    fn override_of(&self, event: &Event<'_>, wrong: &mut Option<Notice>) -> Option<Override> {
         let metadata = event.metadata();
         metadata.fields().field(RATE)?;
         let known = self.overrides.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known.get(&metadata.callsite()) {
-            return Some(Arc::clone(found));
+            return found.clone();
         }
         drop(known);
         let mut all = self.overrides.write().unwrap_or_else(PoisonError::into_inner);
         let entry = all.entry(metadata.callsite()).or_insert_with(|| {
-            let chosen = self.read_override(event).unwrap_or_else(|error| {
+            let chosen = self.read_override(event);
+            let chosen = chosen.map_err(|error| {
                 let content = Content::WrongRate(error);
                 *wrong = Some(Notice { about: metadata, key: None, content });
-                Override::Unusable
             });
-            Arc::new(chosen)
+            chosen.ok()
         });
-        Some(Arc::clone(entry))
+        entry.clone()
     }
 
     fn read_override(&self, event: &Event<'_>) -> Result<Override, String> {
@@ -207,69 +216,86 @@ impl State {
         limiter.map(Override::Quota).map_err(|error| wrong(&error))
     }
 
-    fn losses(&self) -> MutexGuard<'_, Losses> {
-        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts a line that is left out. Tells whether it is the first since the last notice.
-    fn add_loss(&self, about: &'static Metadata<'static>, value: Option<&FieldValue>) -> bool {
-        let mut losses = self.losses();
-        // ORDERING: Relaxed, here and below. It is written under the lock. A line that passes and reads an old value leaves
-        // the notice to the next one, or to the flush that the first loss has started.
-        self.has_losses.store(true, Relaxed);
-        let key = LineKey::new(about, value);
-        if let Some(notice) = losses.by_key.get_mut(&key) {
-            notice.add_line();
+    /// Counts a line that is left out. Returns whether its map had no notice of the key.
+    fn add_left_out(
+        &self,
+        key: LineKey,
+        about: &'static Metadata<'static>,
+        value: Option<&FieldValue>,
+    ) -> bool {
+        let pending = &self.pending[own_stripe() % PENDING_MAPS].0;
+        let mut notices = lock(&pending.notices);
+        if let Some(notice) = notices.by_key.get_mut(&key) {
+            notice.add_lines(1);
             return false;
         }
-        if losses.by_key.len() as u64 >= self.max_keys {
-            let content = Content::LeftOutOfOthers(0);
-            let others = losses.of_others.get_or_insert(Notice { about, key: None, content });
-            others.add_line();
-            return others.lines() == 1;
+        if notices.by_key.len() as u64 >= self.max_keys {
+            let is_first = notices.of_others.is_none();
+            let content = Content::LeftOutOfOthers(1);
+            Notice { about, key: None, content }.merge_into(&mut notices.of_others);
+            return is_first;
         }
+        // ORDERING: Relaxed, here and below. It is written under the lock. A line that passes and reads an old value leaves
+        // the notice to the next one, or to the flush that the first line has started.
+        pending.has_any.store(true, Relaxed);
         let shown = value.map(|value| value.shown.clone());
-        losses.by_key.insert(key, Notice { about, key: shown, content: Content::LeftOut(1) });
+        notices.by_key.insert(key, Notice { about, key: shown, content: Content::LeftOut(1) });
         true
     }
 
-    /// Takes the lines out that were left out of a callsite.
-    fn take_loss(
-        &self,
-        about: &'static Metadata<'static>,
-        value: Option<&FieldValue>,
-    ) -> Option<Notice> {
-        if !self.has_losses.load(Relaxed) {
-            return None;
+    /// Takes out the notices of a key, as one.
+    fn take_notice(&self, key: &LineKey) -> Option<Notice> {
+        let mut sum = None;
+        for Padded(pending) in &self.pending {
+            if pending.has_any.load(Relaxed) {
+                let mut notices = lock(&pending.notices);
+                if let Some(notice) = notices.by_key.remove(key) {
+                    notice.merge_into(&mut sum);
+                }
+                pending.has_any.store(!notices.by_key.is_empty(), Relaxed);
+            }
         }
-        let mut losses = self.losses();
-        let taken = losses.by_key.remove(&LineKey::new(about, value));
-        let has_losses = !losses.by_key.is_empty() || losses.of_others.is_some();
-        self.has_losses.store(has_losses, Relaxed);
-        taken
+        sum
     }
 
-    /// Takes all lines out that were left out.
-    pub(super) fn take_losses(&self) -> Vec<Notice> {
-        let mut losses = self.losses();
-        self.has_losses.store(false, Relaxed);
-        let Losses { by_key, of_others } = std::mem::take(&mut *losses);
-        by_key.into_values().chain(of_others).collect()
+    /// Takes out all notices, one for each key.
+    pub(super) fn take_notices(&self) -> Vec<Notice> {
+        let (mut by_key, mut of_others) = (HashMap::new(), None);
+        for Padded(pending) in &self.pending {
+            let mut notices = lock(&pending.notices);
+            pending.has_any.store(false, Relaxed);
+            let taken = std::mem::take(&mut *notices);
+            drop(notices);
+            for (key, notice) in taken.by_key {
+                notice.merge_into(by_key.entry(key).or_default());
+            }
+            taken.of_others.into_iter().for_each(|notice| notice.merge_into(&mut of_others));
+        }
+        by_key.into_values().chain([of_others]).flatten().collect()
+    }
+
+    /// Counts the lines of notices that no output has taken under the common notice.
+    pub(super) fn put_back(&self, notices: Vec<Notice>) {
+        let mut pending = lock(&self.pending[own_stripe() % PENDING_MAPS].0.notices);
+        for notice in notices.into_iter().filter(|notice| notice.lines() > 0) {
+            let content = Content::LeftOutOfOthers(notice.lines());
+            let common = Notice { about: notice.about, key: None, content };
+            common.merge_into(&mut pending.of_others);
+        }
     }
 
     pub(super) fn counts(&self) -> LogCounts {
-        // ORDERING: Relaxed. Counts that publish nothing.
-        LogCounts { passed: self.passed.load(Relaxed), left_out: self.left_out.load(Relaxed) }
+        LogCounts { passed: self.passed.sum(), left_out: self.left_out.sum() }
     }
 
     pub(super) fn connect(&self, dispatch: &Dispatch) {
         let weak = dispatch.downgrade();
-        *self.dispatch.lock().unwrap_or_else(PoisonError::into_inner) = Some(weak);
+        *lock(&self.dispatch) = Some(weak);
     }
 
     /// Connects to the global subscriber if the layer heard of none: an `Option` or a `Vec` of layers does not pass that on.
     pub(super) fn connect_to_global(&self) {
-        let mut dispatch = self.dispatch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dispatch = lock(&self.dispatch);
         if dispatch.is_none() {
             // While an event is on its way, the default is the global subscriber, or none if there are scoped ones.
             get_default(|current| {
@@ -280,15 +306,10 @@ impl State {
 
     /// Asks the layer to flush, by an event: a layer can call the one inside only while an event is on its way.
     pub(super) fn flush(&self) {
-        let dispatch = self.dispatch.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let dispatch = lock(&self.dispatch).clone();
         if let Some(dispatch) = dispatch.and_then(|weak| weak.upgrade()) {
             flush_request(self.number, |event| dispatch.event(event));
         }
-    }
-
-    /// Tells whether this event asks this throttle to flush.
-    pub(super) fn is_asked_to_flush(&self, event: &Event<'_>) -> bool {
-        asks_to_flush(event, self.number)
     }
 }
 

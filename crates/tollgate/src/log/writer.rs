@@ -7,10 +7,8 @@
 use std::{
     fmt,
     io::{self, ErrorKind, Write},
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
@@ -37,7 +35,7 @@ use std::{
 /// ```
 #[derive(Clone)]
 pub struct LossyWriter {
-    open: Arc<Open>,
+    handle: Arc<WriterHandle>,
 }
 
 impl LossyWriter {
@@ -55,21 +53,19 @@ impl LossyWriter {
     /// Returns how many lines were dropped.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        // ORDERING: Relaxed. A count that publishes nothing.
-        self.open.shared.dropped.load(Relaxed)
+        self.handle.shared.lock().dropped
     }
 
     /// Returns how many lines the output has taken, notices not counted.
     #[must_use]
     pub fn written(&self) -> u64 {
-        // ORDERING: Relaxed. A count that publishes nothing.
-        self.open.shared.written.load(Relaxed)
+        self.handle.shared.lock().written
     }
 
     /// Waits until every line is written or dropped, at most so long. Tells whether that is so.
     #[allow(clippy::must_use_candidate, reason = "waiting is the point")]
     pub fn flush_within(&self, longest: Duration) -> bool {
-        let shared = &self.open.shared;
+        let shared = &self.handle.shared;
         let is_busy = |buffer: &mut Buffer| !buffer.is_idle;
         let waited = shared.idle.wait_timeout_while(shared.lock(), longest, is_busy);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
@@ -81,11 +77,11 @@ impl Write for LossyWriter {
         if line.is_empty() {
             return Ok(0);
         }
-        let shared = &self.open.shared;
+        let shared = &self.handle.shared;
         let mut buffer = shared.lock();
         let held = buffer.lines.bytes.len().saturating_add(buffer.being_written);
         if held.saturating_add(line.len()) > shared.capacity_bytes {
-            shared.drop_lines(1);
+            buffer.dropped += 1; // OVERFLOW: a count of events.
         } else {
             buffer.lines.push(line);
         }
@@ -148,13 +144,11 @@ impl LossyWriterBuilder {
             work: Condvar::new(),
             idle: Condvar::new(),
             capacity_bytes,
-            written: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
         });
         let worker =
             Worker { shared: Arc::clone(&shared), output, notice, reported: 0, is_torn: false };
         thread::Builder::new().name("log-writer".into()).spawn(move || worker.run())?;
-        Ok(LossyWriter { open: Arc::new(Open { shared }) })
+        Ok(LossyWriter { handle: Arc::new(WriterHandle { shared }) })
     }
 }
 
@@ -166,12 +160,12 @@ impl fmt::Debug for LossyWriterBuilder {
     }
 }
 
-/// Ends the thread when the last writer is dropped.
-struct Open {
+/// What the clones of a writer share. Dropping it ends the thread.
+struct WriterHandle {
     shared: Arc<Shared>,
 }
 
-impl Drop for Open {
+impl Drop for WriterHandle {
     fn drop(&mut self) {
         self.shared.lock().is_closed = true;
         self.shared.work.notify_one();
@@ -185,18 +179,11 @@ struct Shared {
     /// Every line is written or dropped.
     idle: Condvar,
     capacity_bytes: usize,
-    written: AtomicU64,
-    dropped: AtomicU64,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Buffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn drop_lines(&self, lines: u64) {
-        // ORDERING: Relaxed. A count that publishes nothing.
-        self.dropped.fetch_add(lines, Relaxed);
     }
 }
 
@@ -208,6 +195,10 @@ struct Buffer {
     /// Whether the thread has nothing to do.
     is_idle: bool,
     is_closed: bool,
+    /// Lines that the output has taken.
+    written: u64,
+    /// Lines that it has not taken, or that found no room.
+    dropped: u64,
 }
 
 /// Lines, and where each ends.
@@ -273,20 +264,20 @@ impl Worker {
         let taken_bytes = self.write(&lines.bytes);
         let is_taken = |end: &usize| without_break(&lines.bytes[..*end]) <= taken_bytes;
         let taken = lines.ends.partition_point(is_taken);
-        // ORDERING: Relaxed. A count that publishes nothing.
-        self.shared.written.fetch_add(taken as u64, Relaxed);
-        self.shared.drop_lines((lines.ends.len() - taken) as u64);
+        let mut buffer = self.shared.lock();
+        // OVERFLOW: counts of events.
+        buffer.written += taken as u64;
+        buffer.dropped += (lines.ends.len() - taken) as u64;
     }
 
     /// Says how many lines were dropped, if any were since the last time.
     fn write_notice(&mut self) {
-        // ORDERING: Relaxed. A count that publishes nothing; only this thread writes notices.
-        let dropped = self.shared.dropped.load(Relaxed);
+        let dropped = self.shared.lock().dropped;
         let lines = dropped.saturating_sub(self.reported);
         if lines == 0 {
             return;
         }
-        let notice = (self.notice)(lines);
+        let Ok(notice) = catch_unwind(AssertUnwindSafe(|| (self.notice)(lines))) else { return };
         if self.write(notice.as_bytes()) >= without_break(notice.as_bytes()) {
             self.reported = dropped;
         }
@@ -312,17 +303,18 @@ impl Worker {
             }
         }
         self.is_torn = at > 0 && bytes[at - 1] != b'\n';
-        let _ = self.output.flush();
+        let _ = catch_unwind(AssertUnwindSafe(|| self.output.flush()));
         at
     }
 
-    /// Returns how many bytes the output takes at once; 0 if it fails.
+    /// Returns how many bytes the output takes at once; 0 if it fails. One that panics fails as well: the thread lives on, so
+    /// the lines that it holds are counted.
     fn take_some(&mut self, bytes: &[u8]) -> usize {
         loop {
-            match self.output.write(bytes) {
-                Ok(taken) => return taken,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return 0,
+            match catch_unwind(AssertUnwindSafe(|| self.output.write(bytes))) {
+                Ok(Ok(taken)) => return taken,
+                Ok(Err(error)) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(Err(_)) | Err(_) => return 0,
             }
         }
     }

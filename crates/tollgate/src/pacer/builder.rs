@@ -1,10 +1,10 @@
-//! How a pacer is made.
+//! The builder of a pacer.
 
 use super::{
     Late, Pacer, PacerError,
     job::{self, Work},
-    machine::Pace,
-    plan::Rate,
+    machine::PacerMachine,
+    schedule::Schedule,
 };
 use crate::{
     Driver, Initial, OnDrop, Panicked, Quota, Tick,
@@ -42,13 +42,13 @@ impl PacerBuilder {
         self
     }
 
-    /// Sets who runs jobs and by which clock, by default [`Driver::thread`].
+    /// Sets the driver that runs jobs, and its clock, by default [`Driver::thread`].
     pub fn driver(mut self, driver: Driver) -> Self {
         self.options.driver = Some(driver);
         self
     }
 
-    /// Sets what becomes of jobs that could not start at their slots, by default
+    /// Sets when jobs run that could not start at their slots, by default
     /// [`Late::KeepPace`].
     pub fn late(mut self, late: Late) -> Self {
         self.late = late;
@@ -62,7 +62,7 @@ impl PacerBuilder {
         self
     }
 
-    /// Sets who is told of jobs that panic, by default nobody.
+    /// Sets a function that receives the panics of jobs, by default none.
     ///
     /// It is called where the job ran. A panic of its own is caught and not reported.
     pub fn on_panic(mut self, report: impl Fn(&Panicked) + Send + Sync + 'static) -> Self {
@@ -75,15 +75,15 @@ impl PacerBuilder {
     ///
     /// # Errors
     ///
-    /// If the quota is none, has no rate, a burst other than 1 or an initial fill, or if a full
+    /// If the quota is invalid or unlimited, has no rate, a burst other than 1 or an initial fill, or if a full
     /// queue would take longer than 11.4 years.
     pub fn start(self) -> Result<Pacer, PacerError> {
         let Self { quota, capacity, late, options } = self;
         check(&quota, capacity)?;
-        let pace = Pace::<Work>::new(quota, capacity, late);
+        let machine = PacerMachine::<Work>::new(quota, capacity, late);
         let driver = options.driver.unwrap_or_default();
         let action = job::action(&driver);
-        let engine = Engine::start(pace, driver, (action, options.on_panic), options.on_drop);
+        let engine = Engine::start(machine, driver, (action, options.on_panic), options.on_drop);
         Ok(Pacer { engine })
     }
 }
@@ -102,7 +102,7 @@ pub(super) fn check(quota: &Quota, capacity: u64) -> Result<(), PacerError> {
     if quota.initial_fill() != Initial::Full {
         return Err(PacerError::Initial);
     }
-    if Rate::new(quota).nanos(capacity) > u128::from(Tick::HORIZON.as_nanos()) {
+    if Schedule::new(*quota).nanos(capacity) > u128::from(Tick::HORIZON.as_nanos()) {
         return Err(PacerError::DelayTooLong { capacity, quota: *quota });
     }
     Ok(())

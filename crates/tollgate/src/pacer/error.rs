@@ -1,4 +1,4 @@
-//! What can be wrong with a pacer, and why a place in its queue was not to be had.
+//! Errors of pacers, and refusals.
 
 use crate::{NoRuntime, Quota, QuotaError};
 use std::{fmt, time::Duration};
@@ -7,7 +7,7 @@ use std::{fmt, time::Duration};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PacerError {
-    /// The quota is none.
+    /// The quota is invalid or unlimited.
     Quota(QuotaError),
     /// The quota has a rate of zero.
     RateZero,
@@ -16,7 +16,7 @@ pub enum PacerError {
         /// The burst.
         burst: u64,
     },
-    /// The quota says what a fresh limiter holds.
+    /// The quota has an initial fill.
     Initial,
     /// A full queue would take longer than [`Tick::HORIZON`](crate::Tick::HORIZON), 11.4 years.
     DelayTooLong {
@@ -65,7 +65,7 @@ impl From<QuotaError> for PacerError {
     }
 }
 
-/// Why no place in the queue was given out, with the numbers of that moment.
+/// Why a pacer refused a call, with the numbers of that moment.
 ///
 /// A refusal is an answer, not a fault: it changes nothing. The predicates say what would help.
 ///
@@ -74,18 +74,18 @@ impl From<QuotaError> for PacerError {
 /// | [`is_full`](Self::is_full) | the queue is full; [`retry_after`](Self::retry_after) says when it is not |
 /// | [`is_never`](Self::is_never) | no wait can help: the cost is zero, or more than a whole queue |
 /// | [`is_stopped`](Self::is_stopped) | the pacer is stopped for good |
-/// | [`is_no_runtime`](Self::is_no_runtime) | there is nobody to run or wake a future |
+/// | [`is_no_runtime`](Self::is_no_runtime) | no runtime can run or wake a future |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overflow {
     pub(super) capacity: u64,
     pub(super) queued: u64,
     pub(super) cost: u64,
-    pub(super) why: Why,
+    pub(super) kind: OverflowKind,
 }
 
 /// The rule that refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum OverflowKind {
     Full {
         retry_after: Duration,
     },
@@ -116,15 +116,15 @@ impl Overflow {
         self.cost
     }
 
-    /// Returns how long it takes until there is a place, if nobody else comes first; `None` if no
+    /// Returns how long it takes until the queue has room, if no other call comes first; `None` if no
     /// wait can help.
     ///
     /// Jobs that should have started, but have not, make it an estimate: it then counts one
     /// interval.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
-        match self.why {
-            Why::Full { retry_after } => Some(retry_after),
+        match self.kind {
+            OverflowKind::Full { retry_after } => Some(retry_after),
             _ => None,
         }
     }
@@ -132,55 +132,55 @@ impl Overflow {
     /// Tells whether the queue is full.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        matches!(self.why, Why::Full { .. })
+        matches!(self.kind, OverflowKind::Full { .. })
     }
 
     /// Tells whether no wait can help, because of the cost.
     #[must_use]
     pub const fn is_never(&self) -> bool {
-        matches!(self.why, Why::TooLarge | Why::Nothing)
+        matches!(self.kind, OverflowKind::TooLarge | OverflowKind::Nothing)
     }
 
     /// Tells whether the pacer is stopped.
     #[must_use]
     pub const fn is_stopped(&self) -> bool {
-        matches!(self.why, Why::Stopped)
+        matches!(self.kind, OverflowKind::Stopped)
     }
 
     /// Tells whether a future was to run, or to wait, where no runtime is.
     #[must_use]
     pub const fn is_no_runtime(&self) -> bool {
-        match self.why {
+        match self.kind {
             #[cfg(feature = "tokio")]
-            Why::NotAsync => true,
-            why => matches!(why, Why::NoRuntime),
+            OverflowKind::NotAsync => true,
+            kind => matches!(kind, OverflowKind::NoRuntime),
         }
     }
 }
 
 impl fmt::Display for Overflow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { capacity, queued, cost, why } = self;
-        match why {
-            Why::Full { retry_after } => write!(
+        let Self { capacity, queued, cost, kind } = self;
+        match kind {
+            OverflowKind::Full { retry_after } => write!(
                 f,
                 "{queued} of {capacity} are queued, so cost {cost} does not fit; retry after \
                  {retry_after:?}, or raise the capacity"
             ),
-            Why::TooLarge => write!(
+            OverflowKind::TooLarge => write!(
                 f,
                 "cost {cost} is more than a queue of {capacity} can ever hold; ask for at most {}, \
                  or raise the capacity",
                 capacity.saturating_add(1)
             ),
-            Why::Nothing => f.write_str("cost 0 takes no slot; ask for at least 1"),
-            Why::Stopped => f.write_str("the pacer is stopped; start a new one"),
+            OverflowKind::Nothing => f.write_str("cost 0 takes no slot; ask for at least 1"),
+            OverflowKind::Stopped => f.write_str("the pacer is stopped; start a new one"),
             #[cfg(feature = "tokio")]
-            Why::NotAsync => f.write_str(
+            OverflowKind::NotAsync => f.write_str(
                 "the driver of this pacer runs no futures; start it with `Driver::tokio`, or `run` \
                  a closure",
             ),
-            Why::NoRuntime => NoRuntime.fmt(f),
+            OverflowKind::NoRuntime => NoRuntime.fmt(f),
         }
     }
 }

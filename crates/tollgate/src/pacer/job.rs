@@ -1,6 +1,6 @@
 //! Jobs that a pacer runs.
 
-use super::{Pacer, Rejected, error::Why, machine::Pace};
+use super::{Pacer, Rejected, error::OverflowKind, machine::PacerMachine};
 #[cfg(feature = "tokio")]
 use crate::wait::Running;
 use crate::{
@@ -41,7 +41,7 @@ impl Pacer {
     /// Runs a closure at the next slot.
     ///
     /// Closures run on the worker one by one, a panic is caught and counted, and a job may run
-    /// further jobs. By a manual driver one whose slot is now runs inside this call. By a tokio
+    /// further jobs. With a manual driver a job whose slot is now runs inside this call. With a tokio
     /// driver it runs on a thread of the runtime, so it must not block for long.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Pacer {
         self.queue(cost, job, |job| Work::Call(Box::new(job)))
     }
 
-    /// Runs a future at the next slot, as a task of its own: a slow one delays nobody.
+    /// Runs a future at the next slot, as a task of its own: a slow one delays no other job.
     ///
     /// There is no bound on how many run at a time; a [`Concurrency`](crate::Concurrency) limit
     /// inside the future sets one.
@@ -93,7 +93,7 @@ impl Pacer {
         J: Future<Output = ()> + Send + 'static,
     {
         if !self.engine.driver().is_async() {
-            return Err(Rejected { job, overflow: self.refusal(cost, Why::NotAsync) });
+            return Err(Rejected { job, overflow: self.refusal(cost, OverflowKind::NotAsync) });
         }
         self.queue(cost, job, |job| Work::Task(Box::pin(job)))
     }
@@ -104,16 +104,17 @@ impl Pacer {
         job: J,
         work: impl FnOnce(J) -> Work,
     ) -> Result<Paced, Rejected<J>> {
-        // It stays here if there is no place for it.
+        // It stays here if the machine refuses it.
         let mut kept = Some(job);
-        let queued = self.engine.event(|pace, now| pace.queue(now, cost, || kept.take().map(work)));
+        let queued =
+            self.engine.event(|machine, now| machine.queue(now, cost, || kept.take().map(work)));
         let Some(job) = kept else {
             // INVARIANT: the job is taken only once it has a slot.
             let at = queued.and_then(Result::ok).unwrap_or_default();
             return Ok(Paced { engine: self.engine.downgrade(), at, cost });
         };
         let refused = queued.and_then(Result::err);
-        let overflow = refused.unwrap_or_else(|| self.refusal(cost, Why::Stopped));
+        let overflow = refused.unwrap_or_else(|| self.refusal(cost, OverflowKind::Stopped));
         Err(Rejected { job, overflow })
     }
 }
@@ -121,7 +122,7 @@ impl Pacer {
 /// A job in the queue of a [`Pacer`]. Dropping this changes nothing: the job runs.
 #[derive(Debug)]
 pub struct Paced {
-    engine: WeakEngine<Pace<Work>>,
+    engine: WeakEngine<PacerMachine<Work>>,
     at: Tick,
     cost: u64,
 }
@@ -149,7 +150,7 @@ impl Paced {
     #[must_use]
     pub fn is_queued(&self) -> bool {
         let engine = self.engine.upgrade();
-        engine.is_some_and(|engine| engine.look(|pace, _| pace.jobs.contains_key(&self.at)))
+        engine.is_some_and(|engine| engine.look(|machine, _| machine.jobs.contains_key(&self.at)))
     }
 
     /// Takes the job out of the queue and drops it; tells whether it was there. If so it never
@@ -157,7 +158,7 @@ impl Paced {
     #[allow(clippy::must_use_candidate, reason = "cancelling is the point")]
     pub fn cancel(self) -> bool {
         let Some(engine) = self.engine.upgrade() else { return false };
-        let job = engine.amend(|pace, now| pace.cancel_job(now, self.at)).flatten();
+        let job = engine.amend(|machine, now| machine.cancel_job(now, self.at)).flatten();
         // No lock is held: what the job owns is dropped here.
         job.is_some()
     }

@@ -1,17 +1,17 @@
-//! A slot that its owner keeps to by himself.
+//! A slot that its caller waits for without the pacer.
 
-use super::{job::Work, machine::Pace};
+use super::{job::Work, machine::PacerMachine};
 use crate::{Tick, wait::WeakEngine};
 use std::time::Duration;
 
-/// When it is somebody's turn; made by [`Pacer::slot`](super::Pacer::slot).
+/// A slot of a [`Pacer`](super::Pacer); made by [`Pacer::slot`](super::Pacer::slot).
 ///
-/// Dropping it changes nothing: the slot counts as used. Whoever does not use it should
+/// Dropping it changes nothing: the slot counts as used. A caller that does not use it should
 /// [`cancel`](Self::cancel) it.
 #[derive(Debug)]
 #[must_use = "act at `at()`, or `cancel` to give the slot back"]
 pub struct Slot {
-    pub(super) engine: WeakEngine<Pace<Work>>,
+    pub(super) engine: WeakEngine<PacerMachine<Work>>,
     pub(super) at: Tick,
     pub(super) cost: u64,
 }
@@ -35,7 +35,7 @@ impl Slot {
         self.cost
     }
 
-    /// Gives the slot back, for it was not used; tells whether somebody else can have it.
+    /// Gives back the slot, which was not used. Returns whether another caller can have it.
     ///
     /// The last slot that was given out is the next free one again, even if it has come. Another
     /// one that is still ahead goes to the next who asks for the same cost. One that has come, with
@@ -43,6 +43,6 @@ impl Slot {
     #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
     pub fn cancel(self) -> bool {
         let Some(engine) = self.engine.upgrade() else { return false };
-        engine.event(|pace, now| pace.cancel_slot(now, self.at)).unwrap_or(false)
+        engine.event(|machine, now| machine.cancel_slot(now, self.at)).unwrap_or(false)
     }
 }

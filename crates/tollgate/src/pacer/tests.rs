@@ -1,6 +1,6 @@
 //! The plan and the machine, without any clock.
 
-use super::{Late, machine::Pace, plan::Plan, plan::Rate};
+use super::{Late, machine::PacerMachine, schedule::Schedule};
 use crate::{Quota, Tick, wait::Machine};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -9,8 +9,8 @@ fn ms(ms: u64) -> Tick {
     Tick::from_millis(ms)
 }
 
-fn pace(quota: Quota, capacity: u64) -> Pace<u32> {
-    Pace::new(quota, capacity, Late::KeepPace)
+fn pace(quota: Quota, capacity: u64) -> PacerMachine<u32> {
+    PacerMachine::new(quota, capacity, Late::KeepPace)
 }
 
 /// Rates that do not divide a nanosecond, and some that do.
@@ -32,7 +32,7 @@ fn slots_are_exact_over_long_runs() {
     for quota in odd_rates() {
         let (count, period) = (u128::from(quota.count()), u128::from(quota.period_ns()));
         let begin = Tick::from_nanos(123_456_789);
-        let mut plan = Plan::new(Rate::new(&quota));
+        let mut plan = Schedule::new(quota);
         let mut before = None;
         for k in 0..20_000_u64 {
             // Asked for at every other slot's own tick, and far ahead otherwise.
@@ -61,8 +61,8 @@ fn whoever_comes_exactly_at_the_slot_loses_nothing_to_rounding() {
     let mut pace = pace(quota, 1);
     let mut now = ms(5);
     for k in 0..=7_000_u64 {
-        assert_eq!(pace.tell(now, 1), Ok(now), "slot {k}");
-        let at = pace.tell(now, 1).unwrap();
+        assert_eq!(pace.reserve(now, 1), Ok(now), "slot {k}");
+        let at = pace.reserve(now, 1).unwrap();
         pace.cancel_slot(now, at);
         now = at;
     }
@@ -75,24 +75,24 @@ fn whoever_comes_exactly_at_the_slot_loses_nothing_to_rounding() {
 fn the_end_of_time_is_a_refusal() {
     let mut pace = pace(Quota::per_second(1), 10);
     let now = Tick::from_nanos(u64::MAX - 10);
-    assert_eq!(pace.tell(now, 1), Ok(now));
-    assert!(pace.tell(now, 1).unwrap_err().is_full());
-    assert!(pace.tell(now, 11).unwrap_err().is_full());
-    assert!(pace.tell(now, u64::MAX).unwrap_err().is_never());
+    assert_eq!(pace.reserve(now, 1), Ok(now));
+    assert!(pace.reserve(now, 1).unwrap_err().is_full());
+    assert!(pace.reserve(now, 11).unwrap_err().is_full());
+    assert!(pace.reserve(now, u64::MAX).unwrap_err().is_never());
 }
 
 #[test]
 fn time_that_goes_backwards_moves_no_slot() {
     let mut pace = pace(Quota::per_second(10), 10);
-    assert_eq!(pace.tell(ms(1_000), 1), Ok(ms(1_000)));
+    assert_eq!(pace.reserve(ms(1_000), 1), Ok(ms(1_000)));
     // It is a second early, which is a whole queue, so this one fits exactly not.
-    assert!(pace.tell(ms(0), 1).unwrap_err().is_full());
-    assert_eq!(pace.tell(ms(500), 1), Ok(ms(1_100)));
-    assert_eq!(pace.tell(ms(1_000), 1), Ok(ms(1_200)));
+    assert!(pace.reserve(ms(0), 1).unwrap_err().is_full());
+    assert_eq!(pace.reserve(ms(500), 1), Ok(ms(1_100)));
+    assert_eq!(pace.reserve(ms(1_000), 1), Ok(ms(1_200)));
 }
 
 /// Takes out what runs at `now`.
-fn runs(pace: &mut Pace<u32>, now: Tick) -> Vec<u32> {
+fn runs(pace: &mut PacerMachine<u32>, now: Tick) -> Vec<u32> {
     std::iter::from_fn(|| pace.next(now)).collect()
 }
 
@@ -106,10 +106,10 @@ fn late_jobs_catch_up_or_keep_their_gap() {
     let keep_gap: Rows =
         [(0, &[0]), (250, &[1]), (349, &[]), (350, &[2]), (450, &[3]), (549, &[]), (550, &[4])];
     for (late, rows) in [(Late::KeepPace, keep_pace), (Late::KeepGap, keep_gap)] {
-        let mut pace = Pace::new(Quota::per_second(10), 10, late);
+        let mut pace = PacerMachine::new(Quota::per_second(10), 10, late);
         for job in 0..5 {
             let at = pace.queue(ms(0), 1, || Some(job)).unwrap();
-            assert_eq!(at, ms(100 * u64::from(job)), "slots are told by the plan, {late:?}");
+            assert_eq!(at, ms(100 * u64::from(job)), "slots come from the schedule, {late:?}");
         }
         for (now, expected) in rows {
             assert_eq!(runs(&mut pace, ms(now)), expected, "{late:?} at {now} ms");
@@ -120,7 +120,7 @@ fn late_jobs_catch_up_or_keep_their_gap() {
 
 #[test]
 fn a_gap_is_as_long_as_the_cost() {
-    let mut pace = Pace::new(Quota::per_second(10), 10, Late::KeepGap);
+    let mut pace = PacerMachine::new(Quota::per_second(10), 10, Late::KeepGap);
     assert_eq!(pace.queue(ms(0), 3, || Some(0)), Ok(ms(0)));
     assert_eq!(pace.queue(ms(0), 1, || Some(1)), Ok(ms(300)));
     assert_eq!(runs(&mut pace, ms(40)), [0]);
@@ -147,7 +147,7 @@ fn a_job_that_is_gone_before_it_is_queued_leaves_no_trace() {
     let mut pace = pace(Quota::per_second(10), 3);
     assert_eq!(pace.queue(ms(0), 1, || None), Ok(ms(0)));
     assert_eq!((pace.queued(ms(0)), pace.due()), (0, None));
-    assert_eq!(pace.tell(ms(0), 1), Ok(ms(0)));
+    assert_eq!(pace.reserve(ms(0), 1), Ok(ms(0)));
 }
 
 proptest! {
@@ -162,7 +162,7 @@ proptest! {
             let mut pace = pace(quota(count), capacity);
             for (k, cost) in costs.iter().enumerate() {
                 let now = Tick::from_nanos(at * k as u64 / 40);
-                let _ = pace.tell(now, *cost);
+                let _ = pace.reserve(now, *cost);
                 if changes && k == 7 {
                     pace.set_rate(now, quota(9 - count));
                 }
@@ -172,13 +172,13 @@ proptest! {
         let now = Tick::from_nanos(at);
         let (mut early, mut in_time) = (fill(), fill());
         for cost in 1..5 {
-            let (Err(refused), Err(_)) = (early.tell(now, cost), in_time.tell(now, cost)) else {
+            let (Err(refused), Err(_)) = (early.reserve(now, cost), in_time.reserve(now, cost)) else {
                 continue;
             };
             let retry = now.saturating_add(refused.retry_after().unwrap());
             let before = retry.saturating_sub(Duration::from_nanos(1));
-            prop_assert!(early.tell(before, cost).is_err(), "at {before}, {refused}");
-            prop_assert!(in_time.tell(retry, cost).is_ok(), "at {retry}, {refused}");
+            prop_assert!(early.reserve(before, cost).is_err(), "at {before}, {refused}");
+            prop_assert!(in_time.reserve(retry, cost).is_ok(), "at {retry}, {refused}");
             break;
         }
     }
@@ -369,7 +369,7 @@ mod model {
     }
 
     /// Does one thing to both, and says what it was.
-    fn step(pace: &mut Pace<u32>, model: &mut Model, now: &mut u64, op: Op) {
+    fn step(pace: &mut PacerMachine<u32>, model: &mut Model, now: &mut u64, op: Op) {
         let tick = Tick::from_nanos(*now);
         match op {
             Op::Advance(by) => *now += by,
@@ -378,7 +378,7 @@ mod model {
                 *now = next.max(*now);
             }
             Op::Tell(cost) => {
-                let got = pace.tell(tick, cost).map(Tick::as_nanos);
+                let got = pace.reserve(tick, cost).map(Tick::as_nanos);
                 assert_eq!(got.ok(), model.admit(*now, cost, State::Told));
             }
             Op::Queue(cost) => {

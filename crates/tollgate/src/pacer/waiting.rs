@@ -1,6 +1,6 @@
 //! Waiting for a slot: the future, and its twin for plain threads.
 
-use super::{Overflow, Pacer, error::Why};
+use super::{Overflow, Pacer, error::OverflowKind};
 use crate::{
     NoRuntime, Tick,
     wait::{Sleeper, block_until},
@@ -11,45 +11,46 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// A place in the queue. Dropped before its turn, it is given back.
+/// The slot of a caller that waits. Dropped before its time, it is given back.
 #[derive(Debug)]
-struct Place {
+struct WaitingSlot {
     pacer: Pacer,
     cost: u64,
     at: Option<Tick>,
 }
 
-impl Place {
-    /// Takes a slot, or holds on to it. Whoever drops the queue wakes those who do.
+impl WaitingSlot {
+    /// Takes a slot, or keeps it. A stop that drops the queue wakes its waker.
     fn keep(&mut self, waker: &Waker) -> Result<Tick, Overflow> {
         let (engine, waker) = (&self.pacer.engine, waker.clone());
         let kept = match self.at {
-            None => engine.event(|pace, now| {
-                let at = pace.tell(now, self.cost)?;
-                Ok((at, if at > now { pace.watch(at, waker) } else { Some(waker) }))
+            None => engine.event(|machine, now| {
+                let at = machine.reserve(now, self.cost)?;
+                Ok((at, if at > now { machine.set_waker(at, waker) } else { Some(waker) }))
             }),
             Some(at) if engine.driver().clock().now() >= at => return Ok(at),
-            Some(at) => engine.amend(|pace, _| Ok((at, pace.watch(at, waker)))),
+            Some(at) => engine.amend(|machine, _| Ok((at, machine.set_waker(at, waker)))),
         };
-        let kept = kept.unwrap_or_else(|| Err(self.pacer.refusal(self.cost, Why::Stopped)));
-        // What was replaced is dropped here, where no lock is held.
+        let kept =
+            kept.unwrap_or_else(|| Err(self.pacer.refusal(self.cost, OverflowKind::Stopped)));
+        // A replaced waker is dropped here, where no lock is held.
         self.at = kept.as_ref().ok().map(|(at, _)| *at);
         kept.map(|(at, _)| at)
     }
 
-    /// Takes the place out of its turn, so that dropping it gives nothing back.
+    /// Marks the slot as used, so that dropping it gives nothing back.
     fn served(&mut self, at: Tick) {
         self.at = None;
-        drop(self.pacer.engine.amend(|pace, _| pace.unwatch(at)));
+        drop(self.pacer.engine.amend(|machine, _| machine.remove_waker(at)));
     }
 }
 
-impl Drop for Place {
+impl Drop for WaitingSlot {
     fn drop(&mut self) {
         let Some(at) = self.at else { return };
-        drop(self.pacer.engine.amend(|pace, now| {
-            pace.cancel_slot(now, at);
-            pace.unwatch(at)
+        drop(self.pacer.engine.amend(|machine, now| {
+            machine.cancel_slot(now, at);
+            machine.remove_waker(at)
         }));
     }
 }
@@ -69,7 +70,7 @@ pin_project! {
     #[derive(Debug)]
     #[must_use = "a future does nothing until it is polled or awaited"]
     pub struct PacerWait {
-        place: Place,
+        waiting: WaitingSlot,
         #[pin]
         sleeper: Sleeper,
     }
@@ -83,29 +84,31 @@ impl PacerWait {
     /// As [`Pacer::wait`].
     pub fn block(mut self) -> Result<Tick, Overflow> {
         self.sleeper = Sleeper::thread();
-        let clock = self.place.pacer.clock().clone();
+        let clock = self.waiting.pacer.clock().clone();
         let mut this = pin!(self);
         block_until(&clock, |context| match this.as_mut().poll_slot(context) {
             Poll::Ready(answer) => Ok(answer),
-            Poll::Pending => Err(this.place.at),
+            Poll::Pending => Err(this.waiting.at),
         })
     }
 
     fn poll_slot(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Tick, Overflow>> {
         let mut this = self.project();
-        let slot = match this.place.keep(context.waker()) {
+        let slot = match this.waiting.keep(context.waker()) {
             Ok(slot) => slot,
             Err(overflow) => return Poll::Ready(Err(overflow)),
         };
-        let Place { pacer, cost, .. } = &mut *this.place;
+        let WaitingSlot { pacer, cost, .. } = &mut *this.waiting;
         let clock = pacer.clock();
         match this.sleeper.as_mut().poll_until(clock, slot, context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(())) => {
-                this.place.served(slot);
+                this.waiting.served(slot);
                 Poll::Ready(Ok(slot))
             }
-            Poll::Ready(Err(NoRuntime)) => Poll::Ready(Err(pacer.refusal(*cost, Why::NoRuntime))),
+            Poll::Ready(Err(NoRuntime)) => {
+                Poll::Ready(Err(pacer.refusal(*cost, OverflowKind::NoRuntime)))
+            }
         }
     }
 }
@@ -127,7 +130,10 @@ impl Pacer {
     ///
     /// As [`wait`](Self::wait), and if the cost can never fit.
     pub fn wait_n(&self, cost: u64) -> PacerWait {
-        PacerWait { place: Place { pacer: self.clone(), cost, at: None }, sleeper: Sleeper::ANY }
+        PacerWait {
+            waiting: WaitingSlot { pacer: self.clone(), cost, at: None },
+            sleeper: Sleeper::ANY,
+        }
     }
 }
 

@@ -25,9 +25,6 @@
 /// fits a word.
 const BOUND: u64 = 1 << 63;
 
-/// Ids that are looked through at once.
-const BLOCK: usize = 64;
-
 /// The list. An item has an id for life, and an index that holds until the next removal.
 #[derive(Debug, Default)]
 pub(crate) struct FenwickList {
@@ -169,14 +166,17 @@ impl FenwickList {
         }
     }
 
-    /// Returns the index of the first item whose place lies behind `place`, tombstones included.
+    /// Returns the index of the first item whose place lies behind `place`, or of the first tombstone there or behind: what
+    /// was removed came behind, and has to move with those behind it, or places would no longer rise.
     pub(crate) fn first_behind(&self, place: u64) -> usize {
         let (mut node, mut lowered) = (0, 0);
         let mut step = (self.items.len() + 1).next_power_of_two() / 2;
         while step > 0 {
             let next = node + step;
             if let Some(item) = self.items.get(next - 1)
-                && item.base.saturating_sub(lowered + self.tree[next - 1]) <= place
+                && item.base.saturating_sub(lowered + self.tree[next - 1])
+                    + u64::from(item.is_removed)
+                    <= place
             {
                 lowered += self.tree[next - 1];
                 node = next;
@@ -194,19 +194,8 @@ impl FenwickList {
     }
 
     /// Returns the index of the first item whose id is not below `id`, tombstones included.
-    ///
-    /// Bisects the blocks, and counts in one of them: its eight cache lines come at once, where the last
-    /// steps of a bisection wait for one after the other.
     pub(crate) fn first_from(&self, id: u64) -> usize {
-        let (blocks, rest) = self.ids.as_chunks::<BLOCK>();
-        let (start, block) = match rest.first() {
-            Some(first) if *first <= id => (blocks.len() * BLOCK, rest),
-            _ => {
-                let block = blocks.partition_point(|block| block[0] <= id).saturating_sub(1);
-                (block * BLOCK, blocks.get(block).map_or(&[][..], |block| &block[..]))
-            }
-        };
-        start + block.iter().filter(|known| **known < id).count()
+        self.ids.partition_point(|known| *known < id)
     }
 
     /// Gives every item another place and value, in the same order; drops all of them if one has none.

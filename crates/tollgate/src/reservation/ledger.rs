@@ -25,7 +25,7 @@ pub(crate) struct Ledger {
     /// In the order of their takes. At the mark of each, the most that can be given back and all that was
     /// taken from all claims before it came.
     open: FenwickList,
-    /// What was taken from the claims of all takes so far.
+    /// The units taken from the claims of all takes so far.
     taken: u64,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Open {
 }
 
 impl Ledger {
-    /// Notes a take and returns its id. Entries whose mark is at most `passed` have nothing left
+    /// Adds a take and returns its id. Entries whose mark is at most `passed` have nothing left
     /// to claim and leave.
     pub(crate) fn add(&mut self, mark: u64, units: u64, passed: u64) -> u64 {
         while let Some(oldest) = self.open.first()
@@ -75,15 +75,27 @@ impl Ledger {
         self.open.lower_from(self.open.first_from(id), units);
     }
 
-    /// Lowers the claims of all takes behind `mark`, because somebody who had booked up to there
+    /// Lowers the claims of all takes behind `mark`, because a caller that had booked up to there
     /// gave back `units`: for GCRA, whose marks rise with the order of takes.
     pub(crate) fn lower_behind(&mut self, mark: u64, units: u64) {
         self.open.lower_from(self.open.first_behind(mark), units);
     }
 
-    /// Lowers the claims of all takes, because somebody unknown gave back `units`.
+    /// Lowers the claims of all takes, because an unknown caller gave back `units`.
     pub(crate) fn lower_all(&mut self, units: u64) {
         self.open.lower_from(0, units);
+    }
+
+    /// Lets no claim reach beyond `booked`, where the state's booking ends now: a change of quota may have
+    /// cut it, and what was cut off is nobody's to give back. For GCRA.
+    pub(crate) fn cut_to(&mut self, booked: u64) {
+        let is_behind = |youngest| self.open.place(youngest) > booked;
+        if self.open.last().is_some_and(is_behind) {
+            self.change_each(|mark, units| {
+                let lower = mark.saturating_sub(units).min(booked);
+                Some((mark.min(booked), mark.min(booked) - lower))
+            });
+        }
     }
 
     /// Forgets all claims.
@@ -95,7 +107,7 @@ impl Ledger {
         self.open.len()
     }
 
-    /// Takes `units` from the claims of all takes, because somebody unknown gave back so much: for
+    /// Takes `units` from the claims of all takes, because an unknown caller gave back so much: for
     /// windows, where a claim is a number of permits and not a place.
     pub(crate) fn take_from_all(&mut self, units: u64) {
         const MOST: u64 = 1 << 63;

@@ -3,7 +3,7 @@
 //! Full jitter (Brooker, "Exponential Backoff and Jitter") leaves all of a pause to chance, because
 //! what is to be broken up is a herd: a fixed part would keep it together.
 
-use crate::wait::mix;
+use crate::wait::Random;
 use std::time::Duration;
 
 /// How long to pause before each retry. The n-th pause, counted from 1:
@@ -87,7 +87,7 @@ impl Backoff {
             Shape::Fibonacci => (self.base, Duration::ZERO),
             _ => (self.base, self.base),
         };
-        Pauses { backoff: *self, next, last, random: seed }
+        Pauses { backoff: *self, next, last, random: Random::new(seed) }
     }
 }
 
@@ -99,19 +99,7 @@ pub struct Pauses {
     next: Duration,
     /// The pause before, or the bound before the next one.
     last: Duration,
-    random: u64,
-}
-
-impl Pauses {
-    /// Returns a random duration from `least` to `most`.
-    fn random(&mut self, least: Duration, most: Duration) -> Duration {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        // OVERFLOW: the product of two numbers of 64 bits fits 128; its upper half is below the
-        // second. Spans above 2^64 ns, 584 years, count as that.
-        let span = u64::try_from(most.saturating_sub(least).as_nanos()).unwrap_or(u64::MAX);
-        let part = (u128::from(mix(self.random)) * (u128::from(span) + 1)) >> 64;
-        least.saturating_add(Duration::from_nanos(part as u64))
-    }
+    random: Random,
 }
 
 impl Iterator for Pauses {
@@ -121,10 +109,10 @@ impl Iterator for Pauses {
         let Backoff { shape, base, most } = self.backoff;
         let bound = self.next.min(most);
         let pause = match shape {
-            Shape::FullJitter => self.random(Duration::ZERO, bound),
+            Shape::FullJitter => self.random.up_to(bound),
             Shape::Decorrelated => {
                 let upper = self.last.saturating_mul(3).min(most);
-                self.random(base, upper)
+                base.saturating_add(self.random.up_to(upper.saturating_sub(base)))
             }
             Shape::Exponential | Shape::Fibonacci => bound,
         };

@@ -14,8 +14,8 @@ use super::RetryPolicyError;
 use crate::{
     CallOutcome, Clock, Tick,
     clock::tick::duration_nanos,
+    observe::{Collector, Samples, WeakCollector, family},
     sync::{Arc, AtomicU64, Mutex, Ordering::Relaxed, lock},
-    watch::{Collector, Samples, WeakCollector, family},
 };
 use std::time::Duration;
 

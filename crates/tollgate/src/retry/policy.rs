@@ -3,9 +3,9 @@
 use super::{Backoff, Pauses, RetryBudget, ShouldRetry};
 use crate::{
     CallOutcome, Clock, Tick,
+    observe::{Collector, Samples, WeakCollector, family},
     sync::{Arc, AtomicU64, Ordering::Relaxed},
     wait::mix,
-    watch::{Collector, Samples, WeakCollector, family},
 };
 use std::{
     fmt,
@@ -54,6 +54,11 @@ struct Shared {
     budget: RetryBudget,
     clock: Clock,
     seed: u64,
+    counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
     started: AtomicU64,
     retries: AtomicU64,
     not_retryable: AtomicU64,
@@ -178,16 +183,14 @@ impl RetryPolicy {
     /// Returns what became of failed attempts.
     #[must_use]
     pub fn counts(&self) -> RetryCounts {
-        let Shared { retries, not_retryable, out_of_attempts, out_of_time, out_of_budget, .. } =
-            &*self.shared;
+        let counters = &self.shared.counters;
         // ORDERING: Relaxed. Statistics.
-        let get = |counter: &AtomicU64| counter.load(Relaxed);
         RetryCounts {
-            retries: get(retries),
-            not_retryable: get(not_retryable),
-            out_of_attempts: get(out_of_attempts),
-            out_of_time: get(out_of_time),
-            out_of_budget: get(out_of_budget),
+            retries: counters.retries.load(Relaxed),
+            not_retryable: counters.not_retryable.load(Relaxed),
+            out_of_attempts: counters.out_of_attempts.load(Relaxed),
+            out_of_time: counters.out_of_time.load(Relaxed),
+            out_of_budget: counters.out_of_budget.load(Relaxed),
         }
     }
 
@@ -199,7 +202,7 @@ impl RetryPolicy {
     #[must_use]
     pub fn start(&self, now: Tick) -> Attempts {
         // ORDERING: Relaxed. Each call takes a number; which one does not matter.
-        let number = self.shared.started.fetch_add(1, Relaxed);
+        let number = self.shared.counters.started.fetch_add(1, Relaxed);
         let seed = mix(self.shared.seed.wrapping_add(number));
         Attempts {
             made: 1,
@@ -220,7 +223,7 @@ impl RetryPolicy {
     ) -> Option<Tick> {
         let least = match should_retry {
             ShouldRetry::No => {
-                count(&self.shared.not_retryable);
+                count(&self.shared.counters.not_retryable);
                 return None;
             }
             ShouldRetry::Yes => Duration::ZERO,
@@ -228,14 +231,14 @@ impl RetryPolicy {
         };
         self.shared.budget.record(CallOutcome::Failure);
         if attempts.made >= self.shared.max_attempts {
-            count(&self.shared.out_of_attempts);
+            count(&self.shared.counters.out_of_attempts);
             return None;
         }
         let earliest = now.saturating_add(least);
         let pause = attempts.pauses.next().unwrap_or_default();
         let due = earliest.saturating_add(pause).min(attempts.latest);
         if earliest > attempts.latest || due >= self.deadline {
-            count(&self.shared.out_of_time);
+            count(&self.shared.counters.out_of_time);
             return None;
         }
         attempts.made += 1;
@@ -245,8 +248,9 @@ impl RetryPolicy {
     /// Takes the retry that [`next_attempt`](Self::next_attempt) allowed from the budget.
     #[must_use]
     pub fn withdraw(&self) -> bool {
-        let is_allowed = self.shared.budget.try_withdraw();
-        count(if is_allowed { &self.shared.retries } else { &self.shared.out_of_budget });
+        let Shared { budget, counters, .. } = &*self.shared;
+        let is_allowed = budget.try_withdraw();
+        count(if is_allowed { &counters.retries } else { &counters.out_of_budget });
         is_allowed
     }
 
@@ -327,7 +331,6 @@ impl RetryPolicyBuilder {
             Some(budget) => budget,
             None => RetryBudget::builder().clock(clock.clone()).build()?,
         };
-        let zero = || AtomicU64::new(0);
         let shared = Shared {
             max_attempts: self.max_attempts,
             max_elapsed: self.max_elapsed,
@@ -335,12 +338,7 @@ impl RetryPolicyBuilder {
             budget,
             clock,
             seed: self.seed.unwrap_or_else(|| RandomState::new().hash_one("tollgate retry")),
-            started: zero(),
-            retries: zero(),
-            not_retryable: zero(),
-            out_of_attempts: zero(),
-            out_of_time: zero(),
-            out_of_budget: zero(),
+            counters: Counters::default(),
         };
         Ok(RetryPolicy { shared: Arc::new(shared), deadline: Tick::MAX })
     }

@@ -1,6 +1,6 @@
-//! How a client that throttles itself is set up.
+//! The builder of a self-throttling client.
 
-use super::{Rules, SelfThrottle, Shared};
+use super::{LevelCalls, Rules, SelfThrottle, Shared};
 use crate::{
     Clock, Priority,
     breaker::window::{CallWindow, Extent},
@@ -56,9 +56,7 @@ impl SelfThrottleBuilder {
 
     /// Sets [`k`](Self::k) for one priority.
     pub fn k_for(mut self, priority: Priority, k: f64) -> Self {
-        if let Some(of_level) = self.k.get_mut(priority.level()) {
-            *of_level = k;
-        }
+        self.k[priority.level()] = k;
         self
     }
 
@@ -127,8 +125,11 @@ impl SelfThrottleBuilder {
         let shared = Shared {
             rules,
             // One stripe: every decision sums it up, and calls over a network do not contend.
-            windows: std::array::from_fn(|_| CallWindow::new(Extent::Time(self.window), 1)),
-            accepting: Default::default(),
+            levels: std::array::from_fn(|_| LevelCalls {
+                window: CallWindow::new(Extent::Time(self.window), 1),
+                refused_ns: AtomicU64::new(0),
+                accepts: AtomicU64::new(0),
+            }),
             clock: self.clock.unwrap_or_else(Clock::monotonic),
             seed: self.seed.unwrap_or_else(|| RandomState::new().hash_one("tollgate throttle")),
             drawn: AtomicU64::new(0),

@@ -9,7 +9,7 @@ use std::{
 /// Why a snapshot or a seed file cannot be read or written.
 ///
 /// The text names the file, what was found, the rule and a way out; an error of the system is its
-/// [`source`](Error::source). More reasons may come, so they are asked for one by one.
+/// [`source`](Error::source). More reasons may come, so each has a method.
 #[derive(Debug)]
 pub struct SnapshotError {
     path: PathBuf,

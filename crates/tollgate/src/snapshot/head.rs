@@ -1,8 +1,8 @@
-//! The head of a snapshot: what its records mean.
+//! The head of a snapshot: how to read its records.
 
-use super::{HEAD_MAX, error::Kind};
+use super::error::Kind;
 
-/// What the records of a snapshot mean, and by which seed and clock.
+/// By which seed and clock the records of a snapshot were written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     /// How keys became fingerprints.
@@ -11,17 +11,6 @@ pub(crate) struct Head {
     pub(crate) seed_check: u64,
     /// Wall time of the snapshot in nanoseconds since the Unix epoch.
     pub(crate) wall_ns: u64,
-    /// What the class number of a record stands for.
-    pub(crate) classes: Vec<Class>,
-}
-
-/// The meaning of the words of some records.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Class {
-    /// The name of the algorithm.
-    pub(crate) algorithm: String,
-    /// The text form of the quota.
-    pub(crate) quota: String,
 }
 
 impl Head {
@@ -31,21 +20,6 @@ impl Head {
         body.extend(self.seed_check.to_le_bytes());
         body.extend(self.wall_ns.to_le_bytes());
         push_text(&mut body, &self.scheme)?;
-        let classes = u16::try_from(self.classes.len()).map_err(|_| Kind::Unfit {
-            what: format!("{} classes", self.classes.len()),
-            bound: "put at most 65535 in one snapshot",
-        })?;
-        body.extend(classes.to_le_bytes());
-        for class in &self.classes {
-            push_text(&mut body, &class.algorithm)?;
-            push_text(&mut body, &class.quota)?;
-        }
-        if body.len() > HEAD_MAX {
-            return Err(Kind::Unfit {
-                what: format!("a head of {} bytes", body.len()),
-                bound: "it may have 1 MiB: put fewer classes in one snapshot",
-            });
-        }
         Ok(body)
     }
 
@@ -62,20 +36,14 @@ impl Head {
         let seed_check = u64::from_le_bytes(take_bytes(rest)?);
         let wall_ns = u64::from_le_bytes(take_bytes(rest)?);
         let scheme = take_text(rest)?;
-        let count = u16::from_le_bytes(take_bytes(rest)?);
-        // Grown as texts are found, not to what the number says.
-        let mut classes = Vec::new();
-        for _ in 0..count {
-            classes.push(Class { algorithm: take_text(rest)?, quota: take_text(rest)? });
-        }
-        Ok(Self { scheme, seed_check, wall_ns, classes })
+        Ok(Self { scheme, seed_check, wall_ns })
     }
 }
 
 fn push_text(body: &mut Vec<u8>, text: &str) -> Result<(), Kind> {
     let length = u16::try_from(text.len()).map_err(|_| Kind::Unfit {
         what: format!("a text of {} bytes", text.len()),
-        bound: "a name or a quota may have 65535",
+        bound: "a scheme may have 65535",
     })?;
     body.extend(length.to_le_bytes());
     body.extend(text.as_bytes());

@@ -34,8 +34,8 @@ pub(crate) struct Reader<R = BufReader<File>> {
 pub(crate) struct Record {
     /// The fingerprint of the key, never 0.
     pub(crate) fingerprint: u64,
-    /// An index into [`Head::classes`].
-    pub(crate) class: u16,
+    /// The kind of its words. The code that writes and reads them defines it.
+    pub(crate) kind: u16,
 }
 
 impl Reader {
@@ -106,7 +106,7 @@ impl<R: Read + Seek> Reader<R> {
             }
         }
         let at = self.next;
-        let (record, length) = record_at(&self.block[at..], self.head.classes.len())
+        let (record, length) = record_at(&self.block[at..])
             .map_err(|why| self.stream.damaged(self.stream.offset, why))?;
         // OVERFLOW: record_at returns a length that the block holds, here and below.
         self.next = at + length;
@@ -143,7 +143,7 @@ impl<R: Read + Seek> Reader<R> {
         self.stream.take_seal(start, "the checksum of a block is wrong")?;
         let mut at = 0;
         while at < length {
-            let (_, step) = record_at(&self.block[at..], self.head.classes.len())
+            let (_, step) = record_at(&self.block[at..])
                 // OVERFLOW: at is below BLOCK_MAX, and a file is far below 2^64 bytes.
                 .map_err(|why| self.stream.damaged(body + at as u64, why))?;
             // OVERFLOW: as above; no file has 2^64 records.
@@ -165,22 +165,20 @@ impl<R: Read + Seek> Reader<R> {
 }
 
 /// Returns the record at the front of a block, and its length.
-fn record_at(block: &[u8], classes: usize) -> Result<(Record, usize), &'static str> {
+fn record_at(block: &[u8]) -> Result<(Record, usize), &'static str> {
     let mut rest = block;
     let fingerprint = u64::from_le_bytes(take_bytes(&mut rest)?);
-    let class = u16::from_le_bytes(take_bytes(&mut rest)?);
+    let kind = u16::from_le_bytes(take_bytes(&mut rest)?);
     let words = usize::from(u16::from_le_bytes(take_bytes(&mut rest)?));
     if fingerprint == 0 {
         Err("a fingerprint is zero")
-    } else if usize::from(class) >= classes {
-        Err("a class is not in the head")
     } else if words > WORDS_MAX {
         Err("a record has more than 4096 words")
     // OVERFLOW: words is at most WORDS_MAX.
     } else if rest.len() < 8 * words {
         Err("a record is cut off")
     } else {
-        Ok((Record { fingerprint, class }, RECORD_HEAD + 8 * words))
+        Ok((Record { fingerprint, kind }, RECORD_HEAD + 8 * words))
     }
 }
 
@@ -201,29 +199,26 @@ impl<R: Read> Stream<R> {
         if length > HEAD_MAX {
             return Err(self.damaged(0, "the head is longer than 1 MiB"));
         }
-        // Grown as bytes arrive, not to what the length says.
-        let mut body = Vec::new();
-        let read = self.source.by_ref().take(length as u64).read_to_end(&mut body);
-        read.map_err(SnapshotError::io(&self.path, "read"))?;
+        let body = self.take_up_to(length)?;
         if body.len() < length {
             return Err(self.damaged(self.offset, "the file ends early"));
         }
         self.count(&body);
         self.take_seal(0, "the checksum of the head is wrong")?;
         match version {
-            0 => Err(self.damaged(0, "there is no format version 0")),
             // OVERFLOW: FRAME and a place in the head are small.
             VERSION => {
                 Head::decode(&body).map_err(|(at, why)| self.damaged(FRAME as u64 + at, why))
             }
-            found => Err(SnapshotError::new(&self.path, Kind::Newer { found, known: VERSION })),
+            found if found > VERSION => {
+                Err(SnapshotError::new(&self.path, Kind::Newer { found, known: VERSION }))
+            }
+            _ => Err(self.damaged(0, "no older format version is read")),
         }
     }
 
     fn take_magic(&mut self) -> Result<(), SnapshotError> {
-        let mut magic = Vec::new();
-        let read = self.source.by_ref().take(MAGIC.len() as u64).read_to_end(&mut magic);
-        read.map_err(SnapshotError::io(&self.path, "read"))?;
+        let magic = self.take_up_to(MAGIC.len())?;
         self.count(&magic);
         if magic == MAGIC {
             Ok(())
@@ -265,14 +260,19 @@ impl<R: Read> Stream<R> {
     }
 
     fn expect_end(&mut self) -> Result<(), SnapshotError> {
-        let mut after = Vec::new();
-        let read = self.source.by_ref().take(1).read_to_end(&mut after);
-        read.map_err(SnapshotError::io(&self.path, "read"))?;
-        if after.is_empty() {
+        if self.take_up_to(1)?.is_empty() {
             Ok(())
         } else {
             Err(self.damaged(self.offset, "bytes follow the end of the snapshot"))
         }
+    }
+
+    /// Returns the next bytes, fewer if the file ends. Memory grows as they arrive, not to what a length says.
+    fn take_up_to(&mut self, most: usize) -> Result<Vec<u8>, SnapshotError> {
+        let mut bytes = Vec::new();
+        let read = self.source.by_ref().take(most as u64).read_to_end(&mut bytes);
+        read.map_err(SnapshotError::io(&self.path, "read"))?;
+        Ok(bytes)
     }
 
     fn count(&mut self, bytes: &[u8]) {

@@ -78,15 +78,10 @@ impl Disk for Quick {
 }
 
 fn head() -> Head {
-    let class = |algorithm: &str, quota: &str| Class {
-        algorithm: algorithm.to_owned(),
-        quota: quota.to_owned(),
-    };
     Head {
         scheme: SCHEME.to_owned(),
         seed_check: seed_check(SEED),
         wall_ns: 1_700_000_000_000_000_000,
-        classes: vec![class("gcra", "10/s burst 20"), class("sliding-log", "5 per 10s")],
     }
 }
 
@@ -105,8 +100,8 @@ fn write_on(
     entries: &[Entry],
 ) -> Result<u64, SnapshotError> {
     let mut writer = Writer::create_on(disk, path, head)?;
-    for (fingerprint, class, words) in entries {
-        writer.record(*fingerprint, *class, words)?;
+    for (fingerprint, kind, words) in entries {
+        writer.record(*fingerprint, *kind, words)?;
     }
     writer.finish()
 }
@@ -114,7 +109,7 @@ fn write_on(
 fn drain<R: io::Read + io::Seek>(reader: &mut Reader<R>) -> Result<Vec<Entry>, SnapshotError> {
     let (mut words, mut entries) = (vec![7], Vec::new());
     while let Some(record) = reader.next_record(&mut words)? {
-        entries.push((record.fingerprint, record.class, words.clone()));
+        entries.push((record.fingerprint, record.kind, words.clone()));
     }
     Ok(entries)
 }
@@ -161,9 +156,9 @@ fn sealed(body: &[u8], blocks: &[&[u8]], count: u64) -> Vec<u8> {
     seal(bytes)
 }
 
-fn record_bytes(fingerprint: u64, class: u16, count: u16, words: usize) -> Vec<u8> {
+fn record_bytes(fingerprint: u64, kind: u16, count: u16, words: usize) -> Vec<u8> {
     let mut bytes = fingerprint.to_le_bytes().to_vec();
-    bytes.extend(class.to_le_bytes());
+    bytes.extend(kind.to_le_bytes());
     bytes.extend(count.to_le_bytes());
     bytes.extend(vec![9; 8 * words]);
     bytes
@@ -175,7 +170,6 @@ proptest! {
     fn what_is_written_is_read(
         scheme in ".{0,40}",
         numbers in any::<(u64, u64)>(),
-        classes in prop::collection::vec((".{0,20}", ".{0,60}"), 1..5),
         records in prop::collection::vec(
             (1..=u64::MAX, any::<u16>(), prop_oneof![
                 9 => prop::collection::vec(any::<u64>(), 0..4),
@@ -184,12 +178,8 @@ proptest! {
             0..60,
         ),
     ) {
-        let classes: Vec<_> =
-            classes.into_iter().map(|(algorithm, quota)| Class { algorithm, quota }).collect();
-        let count = u16::try_from(classes.len()).unwrap();
-        let head = Head { scheme, seed_check: numbers.0, wall_ns: numbers.1, classes };
-        let entries: Vec<Entry> =
-            records.into_iter().map(|(print, class, words)| (print, class % count, words)).collect();
+        let (head, entries): (_, Vec<Entry>) =
+            (Head { scheme, seed_check: numbers.0, wall_ns: numbers.1 }, records);
         let scratch = Scratch::new();
         prop_assert_eq!(write(&scratch.file(), &head, &entries).unwrap(), entries.len() as u64);
         prop_assert_eq!(read(&scratch.file()).unwrap(), (head, entries));
@@ -202,12 +192,11 @@ proptest! {
 #[test]
 fn the_format_is_what_the_table_says() {
     let hex = [
-        "895447534e41500a010000005b000000d347548f5102d0e900002a36fe9c97171a00736970686173",
-        "682d312d332f36342063616e6f6e6963616c2d3102000400676372610d0031302f73206275727374",
-        "2032300b00736c6964696e672d6c6f670900352070657220313073e4eb94d26c7b902b4400000088",
-        "77665544332211000001002a00000000000000ffffffffffffffff01000300010000000000000002",
-        "000000000000000300000000000000050000000000000001000000816eb6e7bd6d06890000000003",
-        "0000000000000059c8ffc3dc1d4b41",
+        "895447534e41500a020000002c000000d347548f5102d0e900002a36fe9c97171a00736970686173",
+        "682d312d332f36342063616e6f6e6963616c2d316120b2c5f5b80686440000008877665544332211",
+        "000001002a00000000000000ffffffffffffffff0100030001000000000000000200000000000000",
+        "0300000000000000050000000000000001000000d70fb6cfcd3d8e4c000000000300000000000000",
+        "a2fa95ee31779c4e",
     ]
     .concat();
     let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
@@ -257,21 +246,20 @@ fn every_cut_and_every_addition_is_refused() {
 fn nonsense_with_right_checksums_is_refused() {
     let body = head().encode().unwrap();
     let good = record_bytes(1, 1, 2, 2);
-    let one_class = [&[0; 16][..], &[0, 0], &[1, 0]].concat();
-    let not_text = [&[0; 16][..], &[1, 0, 0xff], &[0, 0]].concat();
+    let no_scheme = [&[0; 16][..], &[0]].concat();
+    let not_text = [&[0; 16][..], &[1, 0, 0xff]].concat();
     let after = [&body[..], &[0]].concat();
     let long = vec![1; BLOCK_MAX + 12];
     // file, what it says
     for (row, (bytes, why)) in [
         (sealed(&after, &[], 0), "bytes after the head"),
-        (sealed(&one_class, &[], 0), "a number is cut off"),
+        (sealed(&no_scheme, &[], 0), "a number is cut off"),
         (sealed(&not_text, &[], 0), "a text is not UTF-8"),
         (sealed(&body[..body.len() - 1], &[], 0), "a text is cut off"),
         (sealed(&vec![0; HEAD_MAX + 1], &[], 0), "the head is longer"),
-        (sealed_head(0, &body), "no format version 0"),
+        (sealed_head(VERSION - 1, &body), "no older format version is read"),
         (sealed(&body, &[&long], 5_462), "a block is longer"),
         (sealed(&body, &[&record_bytes(0, 1, 2, 2)], 1), "a fingerprint is zero"),
-        (sealed(&body, &[&record_bytes(1, 2, 2, 2)], 1), "a class is not in the head"),
         (sealed(&body, &[&record_bytes(1, 1, 4_097, 4_097)], 1), "more than 4096 words"),
         (sealed(&body, &[&record_bytes(1, 1, 3, 2)], 1), "a record is cut off"),
         (sealed(&body, &[&good[..11]], 1), "a number is cut off"),
@@ -286,7 +274,7 @@ fn nonsense_with_right_checksums_is_refused() {
         let error = open_bytes(&bytes).expect_err(why);
         assert!(error.is_damaged() && error.to_string().contains(why), "row {row}: {error}");
     }
-    assert!(open_bytes(&sealed_head(2, b"whatever comes")).unwrap_err().is_newer());
+    assert!(open_bytes(&sealed_head(VERSION + 1, b"whatever comes")).unwrap_err().is_newer());
     assert_eq!(open_bytes(&sealed(&body, &[&good, &good], 2)).unwrap().records(), 2);
 }
 
@@ -358,17 +346,16 @@ fn a_file_altered_after_it_was_opened_yields_no_wrong_record() {
 fn a_writer_refuses_what_the_format_cannot_hold() {
     let scratch = Scratch::new();
     let mut writer = Writer::create_on(Quick, &scratch.file(), &head()).unwrap();
-    // fingerprint, class, words, what it says
-    for (row, (fingerprint, class, words, why)) in [
-        (0, 0, 1, "cannot hold fingerprint 0;"),
-        (1, 2, 1, "cannot hold class 2 of 2;"),
-        (1, 0, 4_097, "cannot hold a record of 4097 words;"),
-        (1, 0, 65_537, "cannot hold a record of 65537 words;"),
+    // fingerprint, words, what it says
+    for (row, (fingerprint, words, why)) in [
+        (0, 1, "cannot hold fingerprint 0;"),
+        (1, 4_097, "cannot hold a record of 4097 words;"),
+        (1, 65_537, "cannot hold a record of 65537 words;"),
     ]
     .into_iter()
     .enumerate()
     {
-        let error = writer.record(fingerprint, class, &vec![0; words]).unwrap_err();
+        let error = writer.record(fingerprint, 0, &vec![0; words]).unwrap_err();
         assert!(error.to_string().contains(why), "row {row}: {error}");
     }
     // They are left out, and the rest goes on.
@@ -376,14 +363,9 @@ fn a_writer_refuses_what_the_format_cannot_hold() {
     assert_eq!(writer.finish().unwrap(), 1);
     assert_eq!(read(&scratch.file()).unwrap().1, [(1, 0, vec![])]);
 
-    let class = |length: usize| Class { algorithm: "a".repeat(length), quota: String::new() };
-    for (row, classes) in [vec![class(65_536)], vec![class(65_000); 20], vec![class(0); 65_536]]
-        .into_iter()
-        .enumerate()
-    {
-        let error = write(&scratch.file(), &Head { classes, ..head() }, &[]).unwrap_err();
-        assert!(error.to_string().contains("cannot hold"), "row {row}: {error}");
-    }
+    let head = Head { scheme: "a".repeat(65_536), ..head() };
+    let error = write(&scratch.file(), &head, &[]).unwrap_err();
+    assert!(error.to_string().contains("cannot hold"), "{error}");
     assert_eq!(scratch.names(), ["state.snapshot"]);
 }
 
@@ -433,7 +415,7 @@ fn write_fuzz_seeds() {
     fs::create_dir_all(&seeds).unwrap();
     let (one, two) = (record_bytes(1, 0, 1, 1), record_bytes(2, 1, 3, 3));
     let blocks = sealed(&head().encode().unwrap(), &[&one, &two, &one], 3);
-    let empty = Head { classes: Vec::new(), scheme: String::new(), ..head() };
+    let empty = Head { scheme: String::new(), ..head() };
     write(&seeds.join("small"), &head(), &entries()).unwrap();
     fs::write(seeds.join("blocks"), blocks).unwrap();
     write(&seeds.join("empty"), &empty, &[]).unwrap();

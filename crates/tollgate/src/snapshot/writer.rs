@@ -23,7 +23,6 @@ pub(crate) struct Writer<D: Disk = Real> {
     sum: Checksum,
     /// Room for the length, then the records of the block so far.
     block: Vec<u8>,
-    classes: usize,
     records: u64,
 }
 
@@ -42,13 +41,12 @@ impl<D: Disk> Writer<D> {
             temporary: Some(Temporary::create(path, disk)?),
             sum: Checksum::new(),
             block: Vec::with_capacity(LENGTH + BLOCK_MAX),
-            classes: head.classes.len(),
             records: 0,
         };
         let mut bytes = Vec::with_capacity(FRAME + body.len());
         bytes.extend(MAGIC);
         bytes.extend(VERSION.to_le_bytes());
-        // OVERFLOW: encode keeps the body below HEAD_MAX.
+        // OVERFLOW: a scheme has at most 65535 bytes.
         bytes.extend((body.len() as u32).to_le_bytes());
         bytes.extend(body);
         writer.write_sealed(&mut bytes)?;
@@ -65,17 +63,17 @@ impl<D: Disk> Writer<D> {
     pub(crate) fn record(
         &mut self,
         fingerprint: u64,
-        class: u16,
+        kind: u16,
         words: &[u64],
     ) -> Result<(), SnapshotError> {
-        self.check(fingerprint, class, words)?;
+        self.check(fingerprint, words)?;
         // OVERFLOW: check bounds the words by WORDS_MAX, here and in the cast below.
         let length = RECORD_HEAD + 8 * words.len();
         if self.block.len() + length > LENGTH + BLOCK_MAX {
             self.write_block()?;
         }
         self.block.extend(fingerprint.to_le_bytes());
-        self.block.extend(class.to_le_bytes());
+        self.block.extend(kind.to_le_bytes());
         self.block.extend((words.len() as u16).to_le_bytes());
         self.block.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         // OVERFLOW: no file has 2^64 records of 12 bytes.
@@ -99,11 +97,9 @@ impl<D: Disk> Writer<D> {
         Ok(self.records)
     }
 
-    fn check(&self, fingerprint: u64, class: u16, words: &[u64]) -> Result<(), SnapshotError> {
+    fn check(&self, fingerprint: u64, words: &[u64]) -> Result<(), SnapshotError> {
         let (what, bound) = if fingerprint == 0 {
             ("fingerprint 0".to_owned(), "it marks an empty slot: write live slots only")
-        } else if usize::from(class) >= self.classes {
-            (format!("class {class} of {}", self.classes), "name it in the head")
         } else if words.len() > WORDS_MAX {
             (format!("a record of {} words", words.len()), "it may have 4096: split the state")
         } else {

@@ -1,9 +1,9 @@
-//! What may be in flight at once, with an end to each permit.
+//! Permits in flight, each of which expires.
 
 use super::{Entered, PermitId, StoreError};
 use crate::{
     Tick,
-    sync::{AtomicU64, Mutex, Ordering::Relaxed, lock},
+    sync::{AtomicU64, Count, Mutex, Ordering::Relaxed, lock},
     table::{FingerprintMap, SHARDS},
 };
 use std::{
@@ -11,16 +11,16 @@ use std::{
     time::Duration,
 };
 
-/// A limit on what a key may have in flight, and what is asked of it.
+/// A limit on the permits that a key may have in flight, and how many a call takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permits<'a> {
     /// The name of the limit; limits of different names share nothing.
     pub name: &'a str,
-    /// Who is counted.
+    /// The key whose permits are counted.
     pub key: &'a [u8],
     /// How many may be in flight at once.
     pub limit: u64,
-    /// How many are asked for.
+    /// How many a call takes.
     pub cost: u64,
 }
 
@@ -37,7 +37,7 @@ impl<'a> Permits<'a> {
 pub(super) struct Flights {
     shards: Box<[Mutex<Shard>]>,
     next_id: AtomicU64,
-    count: AtomicU64,
+    count: Count,
     most: u64,
     /// No permit ends before this, in nanoseconds.
     first_end: AtomicU64,
@@ -115,7 +115,7 @@ impl Flights {
         Self {
             shards,
             next_id: AtomicU64::new(1),
-            count: AtomicU64::new(0),
+            count: Count::default(),
             most,
             first_end: AtomicU64::new(u64::MAX),
             next_sweep: AtomicU64::new(0),
@@ -126,8 +126,7 @@ impl Flights {
     fn with<R>(&self, key: u64, now: Tick, work: impl FnOnce(&mut Flight) -> R) -> R {
         let mut shard = lock(&self.shards[(key >> 16) as usize % SHARDS]);
         let flight = shard.entry(key).or_default();
-        // ORDERING: Relaxed, here and below. Counts that guard nothing but themselves.
-        self.count.fetch_sub(flight.expire(now), Relaxed);
+        self.count.lower(flight.expire(now));
         let result = work(flight);
         if flight.permits.is_empty() {
             shard.remove(&key);
@@ -139,6 +138,7 @@ impl Flights {
     /// now. So a full store may refuse for as long as the pause after a permit has ended: a second for a
     /// million keys.
     fn sweep(&self, now: Tick) {
+        // ORDERING: Relaxed, here and below. Times that guard nothing but themselves.
         let due = self.next_sweep.load(Relaxed);
         if now.as_nanos() < due.max(self.first_end.load(Relaxed)) {
             return;
@@ -151,33 +151,36 @@ impl Flights {
         // the shard's lock orders the two.
         self.first_end.store(u64::MAX, Relaxed);
         let mut visited = 0_u32;
+        self.visit_all(now, |flight| {
+            visited = visited.saturating_add(1);
+            if let Some(((end, _), _)) = flight.permits.first_key_value() {
+                self.first_end.fetch_min(end.as_nanos(), Relaxed);
+            }
+        });
+        let pause = PAUSE_PER_VISIT.saturating_mul(visited);
+        self.next_sweep.store(now.saturating_add(pause).as_nanos(), Relaxed);
+    }
+
+    /// Calls `visit` with what every key has in flight, a shard at a time, after what has expired is gone.
+    fn visit_all(&self, now: Tick, mut visit: impl FnMut(&Flight)) {
         for shard in &self.shards {
             lock(shard).retain(|_, flight| {
-                visited = visited.saturating_add(1);
-                self.count.fetch_sub(flight.expire(now), Relaxed);
-                if let Some(((end, _), _)) = flight.permits.first_key_value() {
-                    self.first_end.fetch_min(end.as_nanos(), Relaxed);
-                }
+                self.count.lower(flight.expire(now));
+                visit(flight);
                 !flight.permits.is_empty()
             });
         }
-        let pause = PAUSE_PER_VISIT.saturating_mul(visited);
-        self.next_sweep.store(now.saturating_add(pause).as_nanos(), Relaxed);
     }
 
     /// Returns how many permits of each name, given by its fingerprint, are in flight. Visits every
     /// key that holds a permit, and removes what has expired.
     pub(super) fn in_flight(&self, now: Tick, names: &[u64]) -> Vec<u64> {
         let mut sums: HashMap<u64, u64> = names.iter().map(|name| (*name, 0)).collect();
-        for shard in &self.shards {
-            lock(shard).retain(|_, flight| {
-                self.count.fetch_sub(flight.expire(now), Relaxed);
-                if let Some(sum) = sums.get_mut(&flight.name) {
-                    *sum = sum.saturating_add(flight.in_flight);
-                }
-                !flight.permits.is_empty()
-            });
-        }
+        self.visit_all(now, |flight| {
+            if let Some(sum) = sums.get_mut(&flight.name) {
+                *sum = sum.saturating_add(flight.in_flight);
+            }
+        });
         names.iter().map(|name| sums.get(name).copied().unwrap_or(0)).collect()
     }
 
@@ -188,7 +191,7 @@ impl Flights {
         (limit, cost): (u64, u64),
         life: Duration,
     ) -> Result<Entered, StoreError> {
-        if self.count.load(Relaxed) >= self.most {
+        if self.count.get() >= self.most {
             self.sweep(now);
         }
         self.with(key, now, |flight| {
@@ -197,7 +200,7 @@ impl Flights {
                 let retry_after = flight.room_at(limit, cost).map(|at| at.since(now));
                 return Ok(Entered { id: None, in_flight, retry_after, is_degraded: false });
             }
-            if self.count.load(Relaxed) >= self.most {
+            if !self.count.raise(self.most) {
                 return Err(StoreError::full(format!(
                     "{} permits are in flight already; let some end, or raise max_permits",
                     self.most
@@ -208,7 +211,6 @@ impl Flights {
             let end = now.saturating_add(life);
             flight.add(id, end, cost);
             self.first_end.fetch_min(end.as_nanos(), Relaxed);
-            self.count.fetch_add(1, Relaxed);
             let (id, in_flight) = (Some(PermitId(id)), in_flight + cost);
             Ok(Entered { id, in_flight, retry_after: None, is_degraded: false })
         })
@@ -224,7 +226,7 @@ impl Flights {
     pub(super) fn leave(&self, key: u64, now: Tick, PermitId(id): PermitId) -> bool {
         self.with(key, now, |flight| {
             let left = flight.remove(id).is_some();
-            self.count.fetch_sub(u64::from(left), Relaxed);
+            self.count.lower(u64::from(left));
             left
         })
     }

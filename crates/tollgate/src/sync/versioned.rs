@@ -13,16 +13,18 @@ pub(crate) struct Versioned<const N: usize> {
     words: [AtomicU64; N],
 }
 
-#[allow(clippy::inline_always, reason = "measured: a call costs more than a decision")]
 impl<const N: usize> Versioned<N> {
     pub(crate) fn new(words: [u64; N]) -> Self {
         Self { version: AtomicU64::new(0), words: words.map(AtomicU64::new) }
     }
 
-    /// Returns the words as of one moment, and what `between` returns at that moment; `None` if they
+    /// Returns the first `M` words as of one moment, and what `between` returns at that moment; `None` if they
     /// change.
     #[inline(always)]
-    pub(crate) fn read<R>(&self, between: impl FnOnce() -> R) -> Option<([u64; N], R)> {
+    pub(crate) fn read<R, const M: usize>(
+        &self,
+        between: impl FnOnce() -> R,
+    ) -> Option<([u64; M], R)> {
         // ORDERING: Acquire pairs with the Release that ends a change: an even version comes with
         // its words.
         let before = self.version.load(Acquire);

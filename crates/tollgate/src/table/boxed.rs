@@ -10,7 +10,7 @@
 //! for so long: a few for each new key.
 
 use super::{
-    Base, Full, Hint, KeyRef, Room,
+    Eviction, Full, Hint, KeyRef,
     slot::Content,
     swept_map::{SweptMap, SweptShard},
 };
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct BoxedTable {
-    base: Arc<Base>,
+    eviction: Arc<Eviction>,
     /// In shards by the upper bits, so that fingerprints in order have shards in order.
     pub(crate) map: SweptMap<BoxedEntry, { u64::BITS - 6 }>,
     max_idle: Option<Duration>,
@@ -36,18 +36,18 @@ pub(crate) struct BoxedEntry {
     /// The rule by which it was last asked for.
     rule: AnyRule,
     used_at: Tick,
-    state: State,
+    state: BoxedState,
 }
 
 /// A state of any size.
 #[derive(Clone, Debug)]
-pub(crate) enum State {
+pub(crate) enum BoxedState {
     Word(u64),
     Counter(TwoWindows),
     Log(Log),
 }
 
-impl State {
+impl BoxedState {
     fn fresh(rule: &AnyRule, now: Tick) -> Self {
         match rule {
             AnyRule::Word(rule) | AnyRule::Kept(rule) => Self::Word(rule.initial(now)),
@@ -57,42 +57,34 @@ impl State {
         }
     }
 
-    /// Pairs the state with its rule. A state of another algorithm starts anew.
-    fn entry<'a>(&'a mut self, rule: &'a AnyRule, now: Tick) -> Entry<'a> {
+    /// Applies `step` to the state, which `written_by` has left. A state of another algorithm starts anew.
+    fn step<R>(
+        &mut self,
+        key: &KeyRef,
+        written_by: &AnyRule,
+        step: impl FnOnce(&mut Entry<'_>) -> R,
+    ) -> R {
         let fits = matches!(
-            (&*self, rule),
+            (&*self, &key.rule),
             (Self::Word(_), AnyRule::Word(_) | AnyRule::Kept(_))
                 | (Self::Counter(_), AnyRule::Counter(_))
                 | (Self::Log(_), AnyRule::Log(_))
         );
         if !fits {
-            *self = Self::fresh(rule, now);
+            *self = Self::fresh(&key.rule, key.now);
         }
-        match (self, rule) {
-            (Self::Word(word), AnyRule::Word(rule) | AnyRule::Kept(rule)) => {
-                Entry::Word(rule, word)
-            }
-            (Self::Counter(windows), AnyRule::Counter(counter)) => Entry::Counter(counter, windows),
-            (Self::Log(entries), AnyRule::Log(log)) => Entry::Log(log, entries),
-            _ => unreachable!("a fresh state fits its rule"),
-        }
-    }
-
-    /// Applies `step` to the state.
-    fn step<R>(
-        &mut self,
-        who: &KeyRef,
-        written_by: &AnyRule,
-        step: impl FnOnce(&mut Entry<'_>) -> R,
-    ) -> R {
-        match (&mut *self, &who.rule) {
+        match (self, &key.rule) {
             (Self::Word(word), AnyRule::Word(rule) | AnyRule::Kept(rule)) => {
                 let hint = written_by.time_rule().map_or_else(Hint::default, Gcra::hint);
-                let (result, next) = who.step(rule, Content::new(0, hint, *word), step);
+                let (result, next) = key.step(rule, Content::new(0, hint, *word), step);
                 *word = next.map_or(*word, |next| next.word);
                 result
             }
-            (_, rule) => step(&mut self.entry(rule, who.now)),
+            (Self::Counter(windows), AnyRule::Counter(counter)) => {
+                step(&mut Entry::Counter(counter, windows))
+            }
+            (Self::Log(entries), AnyRule::Log(log)) => step(&mut Entry::Log(log, entries)),
+            _ => unreachable!("a fresh state fits its rule"),
         }
     }
 
@@ -107,8 +99,12 @@ impl State {
 }
 
 impl BoxedTable {
-    pub(super) fn new(base: Arc<Base>, cap: Option<u64>, max_idle: Option<Duration>) -> Self {
-        Self { base, map: SweptMap::new(cap.unwrap_or(u64::MAX)), max_idle }
+    pub(super) fn new(
+        eviction: Arc<Eviction>,
+        cap: Option<u64>,
+        max_idle: Option<Duration>,
+    ) -> Self {
+        Self { eviction, map: SweptMap::new(cap.unwrap_or(u64::MAX)), max_idle }
     }
 
     pub(crate) const fn max_idle(&self) -> Option<Duration> {
@@ -128,39 +124,39 @@ impl BoxedTable {
     /// Applies `step` to the state of a key, atomically.
     pub(super) fn update<R>(
         &self,
-        who: &KeyRef,
+        key: &KeyRef,
         step: impl FnOnce(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {
-        self.update_held(who, &mut lock(self.map.shard(who.fingerprint)), step)
+        self.update_held(key, &mut lock(self.map.shard(key.fingerprint)), step)
     }
 
     /// [`update`](Self::update) with the key's shard locked.
     pub(crate) fn update_held<R>(
         &self,
-        who: &KeyRef,
+        key: &KeyRef,
         shard: &mut BoxedShard,
         step: impl FnOnce(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {
-        let rule = who.rule;
-        if let Some(entry) = shard.entries.get_mut(&who.fingerprint) {
-            entry.used_at = entry.used_at.max(who.now);
+        let rule = key.rule;
+        if let Some(entry) = shard.entries.get_mut(&key.fingerprint) {
+            entry.used_at = entry.used_at.max(key.now);
             let written_by = std::mem::replace(&mut entry.rule, rule);
-            return Ok(entry.state.step(who, &written_by, step));
+            return Ok(entry.state.step(key, &written_by, step));
         }
-        let has_room = self.map.give_room(shard, |entry| self.forgets(entry, who.now));
-        if !has_room && self.base.room != Room::Evict {
+        let has_room = self.map.give_room(shard, |entry| self.forgets(entry, key.now));
+        if !has_room && !self.eviction.evicts_live {
             return Err(Full);
         }
-        let mut state = State::fresh(&rule, who.now);
-        let result = state.step(who, &rule, step);
-        let entry = BoxedEntry { rule, used_at: who.now, state };
+        let mut state = BoxedState::fresh(&rule, key.now);
+        let result = state.step(key, &rule, step);
+        let entry = BoxedEntry { rule, used_at: key.now, state };
         // A kept key is kept from its first look on.
-        if rule.is_kept() || !self.may_leave(&entry, who.now) {
+        if rule.is_kept() || !self.may_leave(&entry, key.now) {
             if !has_room {
                 // Its place in the count goes to the new one.
-                self.evict(shard, who.now);
+                self.evict(shard, key.now);
             }
-            shard.insert(who.fingerprint, entry);
+            shard.insert(key.fingerprint, entry);
         } else if has_room {
             self.map.len.lower(1);
         }
@@ -171,14 +167,14 @@ impl BoxedTable {
     fn forgets(&self, entry: &BoxedEntry, now: Tick) -> bool {
         let leaves = self.may_leave(entry, now);
         if leaves {
-            self.base.tally.forgot(1);
+            self.eviction.count_idle(1);
         }
         leaves
     }
 
     /// Removes the entry nearest to full of some, of this shard if it has any.
     fn evict(&self, shard: &mut BoxedShard, now: Tick) {
-        self.base.tally.evicted();
+        self.eviction.count_live();
         let burden = |entry: &BoxedEntry| Some(entry.state.burden(&entry.rule, now));
         let mut others = self.map.shards.iter().filter_map(|other| other.try_lock().ok());
         if !shard.evict(burden) && !others.any(|mut other| other.evict(burden)) {
@@ -188,11 +184,11 @@ impl BoxedTable {
     }
 
     /// Applies `look` to a copy of the state of a key; a fresh one if there is none.
-    pub(super) fn read<R>(&self, who: &KeyRef, look: impl FnOnce(&mut Entry<'_>) -> R) -> R {
-        match lock(self.map.shard(who.fingerprint)).entries.get_mut(&who.fingerprint) {
+    pub(super) fn read<R>(&self, key: &KeyRef, look: impl FnOnce(&mut Entry<'_>) -> R) -> R {
+        match lock(self.map.shard(key.fingerprint)).entries.get_mut(&key.fingerprint) {
             // A look changes nothing, so the state itself will do.
-            Some(entry) => entry.state.step(who, &entry.rule, look),
-            None => State::fresh(&who.rule, who.now).step(who, &who.rule, look),
+            Some(entry) => entry.state.step(key, &entry.rule, look),
+            None => BoxedState::fresh(&key.rule, key.now).step(key, &key.rule, look),
         }
     }
 
@@ -208,7 +204,7 @@ impl BoxedTable {
     /// Returns about how much memory the entries take, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let one = |entry: &BoxedEntry| match &entry.state {
-            State::Log(log) => log.bytes(),
+            BoxedState::Log(log) => log.bytes(),
             _ => 0,
         };
         let shard = |shard: &Mutex<BoxedShard>| {
@@ -223,18 +219,18 @@ impl BoxedTable {
     }
 
     /// Puts a state back. Tells whether there was room.
-    pub(crate) fn put_back(&self, who: &KeyRef, state: &State) -> bool {
+    pub(crate) fn put_back(&self, key: &KeyRef, state: &BoxedState) -> bool {
         let put = |entry: &mut Entry<'_>| match (entry, state) {
-            (Entry::Word(_, word), State::Word(state)) => **word = *state,
-            (Entry::Counter(_, windows), State::Counter(state)) => **windows = *state,
-            (Entry::Log(_, log), State::Log(state)) => (*log).clone_from(state),
+            (Entry::Word(_, word), BoxedState::Word(state)) => **word = *state,
+            (Entry::Counter(_, windows), BoxedState::Counter(state)) => **windows = *state,
+            (Entry::Log(_, log), BoxedState::Log(state)) => (*log).clone_from(state),
             _ => {}
         };
-        self.update(who, put).is_ok()
+        self.update(key, put).is_ok()
     }
 
     /// Calls `visit` with a copy of every entry, one lock at a time and not while `visit` runs.
-    pub(crate) fn visit(&self, mut visit: impl FnMut(u64, &AnyRule, &State)) {
+    pub(crate) fn visit(&self, mut visit: impl FnMut(u64, &AnyRule, &BoxedState)) {
         for shard in &self.map.shards {
             let fingerprints: Vec<u64> = lock(shard).entries.keys().copied().collect();
             for fingerprint in fingerprints {

@@ -18,6 +18,9 @@ const SHARES: u8 = 192;
 /// The lowest exponents: refill times below two microseconds, and shares below 2^-14, count as that.
 const TIME_MIN: u32 = 14;
 const SHARE_MIN: u32 = 6;
+/// Shares of an entry without debts that is used up to three quarters or more: the refill time in a hint is rounded down
+/// by up to a fifth.
+const USED_UP: std::ops::RangeInclusive<u128> = 3 << 18..=5 << 18;
 
 /// Returns the exponent above `least` and two bits of mantissa, at most `most`.
 const fn float(number: u64, least: u32, most: u64) -> u8 {
@@ -70,16 +73,23 @@ impl Hint {
         unfloat(self.0 + 1, TIME_MIN)
     }
 
-    /// Returns how far from full a word is, in 2^-20 of its limit; zero only if it is idle.
+    /// Returns how much a word weighs against eviction; zero only if it is idle. That is how far from full it is, in
+    /// 2^-20 of its limit. Entries that are used up, or nearly, weigh more the sooner they refill: the others would
+    /// fill the table for longer, and one call each is enough to use them up.
     pub(super) fn burden(self, word: u64, now: Tick) -> u64 {
         if word_time::is_idle(word, now) {
             return 0;
         }
-        if !self.is_time() {
-            return unfloat(self.0 - SHARES, SHARE_MIN);
+        // An owed word may name an earlier time by itself.
+        let ahead = (word & (word_time::OWED - 1)).saturating_sub(word_time::from_tick(now));
+        let share = match self.is_time() {
+            true => (u128::from(ahead) << 20) / u128::from(unfloat(self.0, TIME_MIN)),
+            false => unfloat(self.0 - SHARES, SHARE_MIN).into(),
+        };
+        if USED_UP.contains(&share) && !word_time::is_budget(word) {
+            // OVERFLOW: at most 190.
+            return *USED_UP.start() as u64 + u64::from(190 - Self::of_refill(ahead).0);
         }
-        let ahead = (word & (word_time::OWED - 1)) - word_time::from_tick(now);
-        let share = (u128::from(ahead) << 20) / u128::from(unfloat(self.0, TIME_MIN));
         // OVERFLOW: saturates; a debt of 2^44 bursts is far enough from full.
         u64::try_from(share).unwrap_or(u64::MAX).max(1)
     }

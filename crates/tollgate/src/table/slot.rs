@@ -89,7 +89,6 @@ pub(super) struct Slot {
     word: AtomicU64,
 }
 
-#[allow(clippy::inline_always, reason = "measured: a call costs more than the decision itself")]
 impl Slot {
     fn new() -> Self {
         Self { tag: AtomicU64::new(0), word: AtomicU64::new(0) }
@@ -224,14 +223,19 @@ impl<const N: usize> Bucket<N> {
     /// Returns the slot whose tag is `tag` under `mask`. There is no branch for each slot: which one it is cannot be
     /// predicted.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     pub(super) fn find(&self, tag: u64, mask: u64) -> Option<&Slot> {
+        self.0.get(self.matches(tag, mask).trailing_zeros() as usize)
+    }
+
+    /// Returns a bit for each slot: whether its tag is `tag` under `mask`.
+    #[inline(always)]
+    pub(super) fn matches(&self, tag: u64, mask: u64) -> u32 {
         let mut bits = 0;
         for (index, slot) in self.0.iter().enumerate() {
             // ORDERING: Relaxed. The caller loads the slot again.
             bits |= u32::from(slot.tag.load(Relaxed) & mask == tag) << index;
         }
-        self.0.get(bits.trailing_zeros() as usize)
+        bits
     }
 }
 
@@ -246,7 +250,6 @@ pub(super) struct Head(AtomicU64);
 
 const VERSION: u64 = 1 << 32;
 
-#[allow(clippy::inline_always, reason = "measured: a call costs more than the decision itself")]
 impl Head {
     pub(super) fn new(rows: u64) -> Self {
         Self(AtomicU64::new(rows))

@@ -26,16 +26,17 @@ mod multi_take;
 mod shard;
 
 pub(crate) use held::HeldKey;
-pub(crate) use multi_take::Ask;
+pub(crate) use multi_take::ReadKey;
 pub(crate) use shard::Writer;
 
 use super::{
-    Base, Full, Hint, KeyRef, Room,
+    Eviction, Full, Hint, KeyRef,
     slot::{Bucket, Content, HINT_BITS, Head, NAME, SLOTS, Slot},
 };
 use crate::{
     Decision, Tick,
     algorithm::{Entry, Gcra, Judged, Rule, word_time},
+    clock::Reading,
     sync::{Arc, AtomicU64, Mutex, Padded, lock},
 };
 use std::sync::OnceLock;
@@ -68,7 +69,7 @@ const LOAD_RESERVED: usize = 12;
 
 #[derive(Debug)]
 pub(crate) struct WordTable {
-    base: Arc<Base>,
+    eviction: Arc<Eviction>,
     segments: Box<[OnceLock<Box<[Bucket]>>; SEGMENTS]>,
     shards: Box<[Shard; SHARDS]>,
     cap: Option<u64>,
@@ -112,7 +113,8 @@ impl Place {
 /// Returns the row of a hash in a shard of so many rows.
 #[inline]
 const fn row(hash: usize, rows: usize) -> usize {
-    let mask = rows.next_power_of_two() - 1;
+    // The largest of `rows` that are a power of two or more; of one row as of two, so that it takes no branch.
+    let mask = usize::MAX >> (rows.wrapping_sub(1) | 1).leading_zeros();
     // No branch: which case it is cannot be predicted.
     let is_beyond = (hash & mask >= rows) as u32;
     hash & (mask >> is_beyond)
@@ -133,7 +135,7 @@ const fn segment(row: usize) -> (usize, usize) {
 
 impl WordTable {
     /// Returns a table for as many keys as there are, or at most `cap`. Memory for `reserved` keys is allocated at once.
-    pub(super) fn new(base: Arc<Base>, cap: Option<u64>, reserved: u64) -> Self {
+    pub(super) fn new(eviction: Arc<Eviction>, cap: Option<u64>, reserved: u64) -> Self {
         // One row more, because the shards of a small table have rather different numbers of keys.
         let rows = reserved.saturating_mul(16) / (SHARDS * SLOTS * LOAD_RESERVED) as u64;
         let rows = (rows as usize + 1 + usize::from(reserved > 0)).min(ROWS_MAX);
@@ -145,7 +147,7 @@ impl WordTable {
         let shards: Box<[Shard]> = std::iter::repeat_with(shard).take(SHARDS).collect();
         let Ok(shards) = shards.try_into() else { unreachable!("there are so many") };
         let table = Self {
-            base,
+            eviction,
             segments: Box::new([const { OnceLock::new() }; SEGMENTS]),
             shards,
             cap,
@@ -168,7 +170,6 @@ impl WordTable {
     }
 
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     fn bucket(&self, shard: usize, row: usize) -> Option<&Bucket> {
         let (number, offset) = segment(row);
         self.segments.get(number)?.get()?.get(offset << SHARD_BITS | shard)
@@ -177,22 +178,22 @@ impl WordTable {
     /// Returns the slot of one of the homes of a key that has this tag under `mask`. The entry may be gone the next
     /// moment; `None` means that the mutex has to be taken to be certain.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     fn find(&self, shard: usize, head: u64, tag: u64, mask: u64) -> Option<&Slot> {
         let [first, second] = homes(tag, Head::rows(head));
-        if let Some(slot) = self.bucket(shard, first)?.find(tag, mask) {
-            return Some(slot);
-        }
-        self.bucket(shard, second)?.find(tag, mask)
+        let (first, second) = (self.bucket(shard, first)?, self.bucket(shard, second)?);
+        let (in_first, in_second) = (first.matches(tag, mask), second.matches(tag, mask));
+        let (bucket, bits) = if in_first != 0 { (first, in_first) } else { (second, in_second) };
+        bucket.0.get(bits.trailing_zeros() as usize)
     }
 
-    /// The fast path of a take by GCRA; `None` if anything is unusual. Inlined into the caller, so that only what is
+    /// The fast path of a take by GCRA from a key that is there; `None` if anything is unusual. Decides by `reading`, or
+    /// by the exact time if that is early and the outcome depends on it. Inlined into the caller, so that only what is
     /// read of the decision is computed; so there is one place to leave it with a decision.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     pub(crate) fn take(
         &self,
-        (fingerprint, now): (u64, Tick),
+        (fingerprint, mut reading): (u64, Reading),
+        exact: impl FnOnce() -> Tick,
         gcra: &Gcra,
         cost: u64,
     ) -> Option<Decision> {
@@ -200,16 +201,20 @@ impl WordTable {
         let (shard, tag) = (self.shards.get(index)?, name | gcra.hint().bits());
         let head = shard.head.0.load();
         // With its hint: a word that a quota like this one wrote means what it says.
-        let Some(slot) = self.find(index, head, tag, u64::MAX) else {
-            return self.take_new((fingerprint, now), gcra, cost);
-        };
-        let (seen, position) = (slot.load(), gcra.position(now));
+        let slot = self.find(index, head, tag, u64::MAX)?;
+        let seen = slot.load();
         let word = seen.state();
         if seen.tag != tag || word >= word_time::OWED {
             return None;
         }
-        let before = gcra.place(word);
-        let after = match gcra.judge(before, position, false, cost) {
+        let (before, mut position) = (gcra.place(word), gcra.position(reading.now));
+        let mut judged = gcra.judge(before, position, reading.is_early, cost);
+        if judged == Judged::Open {
+            reading = Reading::exact(exact());
+            position = gcra.position(reading.now);
+            judged = gcra.judge(before, position, false, cost);
+        }
+        let after = match judged {
             Judged::Allowed(next) if cost > 0 => {
                 let after = (next, gcra.word(next));
                 if !slot.try_lock(seen) {
@@ -223,12 +228,24 @@ impl WordTable {
             Judged::Allowed(next) => Some((next, word)),
             _ => None,
         };
-        Some(gcra.answer((before, word), after, (now, position), cost))
+        Some(gcra.answer((before, word), after, (reading.now, position), cost))
+    }
+
+    /// [`take`](Self::take) as of `now`, also from a key that is not there: first of all, because the caller has mostly
+    /// tried the other.
+    #[inline(never)]
+    pub(crate) fn take_at(
+        &self,
+        (fingerprint, now): (u64, Tick),
+        gcra: &Gcra,
+        cost: u64,
+    ) -> Option<Decision> {
+        let take = || self.take((fingerprint, Reading::exact(now)), || now, gcra, cost);
+        self.take_new((fingerprint, now), gcra, cost).or_else(take)
     }
 
     /// [`take`](Self::take) from a key that is not there, and so is idle. `None` if it is there after all, or if the
     /// table is full.
-    #[inline(never)]
     fn take_new(
         &self,
         (fingerprint, now): (u64, Tick),
@@ -251,7 +268,7 @@ impl WordTable {
                 return None;
             }
             let content = Content::new(place.name, Rule::Gcra(*gcra).hint(word, now), word);
-            self.insert(place.shard, writer, (content, true), now);
+            self.locked(place.shard, writer, now).insert(content, true);
         }
         Some(decision)
     }
@@ -261,38 +278,39 @@ impl WordTable {
     #[inline]
     pub(super) fn update<R>(
         &self,
-        who: &KeyRef,
+        key: &KeyRef,
         rule: &Rule,
         mut step: impl FnMut(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {
-        let place = Place::of(who.fingerprint);
+        let place = Place::of(key.fingerprint);
         let shard = &self.shards[place.shard];
         let head = shard.head.0.load();
         if let Some(slot) = self.find(place.shard, head, place.name, NAME)
             && let Some(result) = slot.apply(
                 place.name,
                 || shard.head.0.is_still(head),
-                |content| who.step(rule, content, &mut step),
+                |content| key.step(rule, content, &mut step),
             )
         {
             return Ok(result);
         }
         let writer = &mut *lock(&shard.writer);
         while let Some(slot) = self.find_locked(place, writer) {
-            let step = |content| who.step(rule, content, &mut step);
+            let step = |content| key.step(rule, content, &mut step);
             if let Some(result) = slot.apply(place.name, || true, step) {
                 return Ok(result);
             }
         }
-        let has_room = self.make_room(place.shard, writer, who.now);
-        if !has_room && *rule != Rule::Unlimited && self.base.room != Room::Evict {
+        let mut shard = self.locked(place.shard, writer, key.now);
+        let has_room = shard.make_room();
+        if !has_room && *rule != Rule::Unlimited && !self.eviction.evicts_live {
             return Err(Full);
         }
         let (result, next) =
-            who.step(rule, Content { tag: place.name, ..Content::default() }, step);
-        match next.filter(|next| !next.is_idle(who.now)) {
+            key.step(rule, Content { tag: place.name, ..Content::default() }, step);
+        match next.filter(|next| !next.is_idle(key.now)) {
             None => self.give_up(u64::from(has_room)),
-            Some(next) => self.insert(place.shard, writer, (next, has_room), who.now),
+            Some(next) => shard.insert(next, has_room),
         }
         Ok(result)
     }
@@ -330,12 +348,13 @@ impl WordTable {
         if let Some(slot) = self.find_locked(place, writer) {
             return slot.apply(place.name, || true, |_| ((), Some(content))).is_some();
         }
-        let has_room = self.make_room(place.shard, writer, now);
-        if has_room || self.base.room == Room::Evict {
-            self.insert(place.shard, writer, (content, has_room), now);
-            return true;
+        let mut shard = self.locked(place.shard, writer, now);
+        let has_room = shard.make_room();
+        let is_taken_in = has_room || self.eviction.evicts_live;
+        if is_taken_in {
+            shard.insert(content, has_room);
         }
-        false
+        is_taken_in
     }
 
     /// Forgets a key.
@@ -346,7 +365,7 @@ impl WordTable {
         if let Some(slot) = self.find_locked(place, writer)
             && slot.lock(place.name).is_some()
         {
-            self.free(shard, writer, slot);
+            shard.free(writer, slot);
             self.give_up(1);
         }
     }
@@ -378,7 +397,7 @@ impl WordTable {
     /// Frees idle slots. The memory stays.
     pub(super) fn shrink(&self, now: Tick) {
         let left = self.leave_if(|content| content.is_idle(now));
-        self.base.tally.forgot(left);
+        self.eviction.count_idle(left);
     }
 
     /// Frees the slots of entries that `leaves` says. Returns how many.
@@ -388,7 +407,7 @@ impl WordTable {
             for slot in self.slots(index) {
                 let seen = slot.load();
                 if seen.tag != 0 && leaves(&seen) && slot.lock(seen.name()).is_some() {
-                    self.free(&self.shards[index], writer, slot);
+                    self.shards[index].free(writer, slot);
                     left += 1;
                 }
             }

@@ -1,19 +1,19 @@
 //! What a queue has booked on a limiter: a pure list of spans.
 //!
-//! The idea: whoever joins the queue books its cost at the end of the timeline at once, so every
+//! The idea: a caller who joins the queue books its cost at the end of the timeline at once, so every
 //! other verb of the limiter (`try_acquire`, `reserve`, several limits in one decision) comes after
 //! the queue by itself, and its answer is exact. But the bookings belong to the queue, not to their
-//! makers: whoever is served next takes the front, and whoever leaves gives back the rear. So those
-//! behind move up, whatever the order of service, and a booking never has to be moved.
+//! makers: the caller who is served next takes the front, and a caller who leaves gives back the rear.
+//! So the callers behind move up, whatever the order of service, and a booking never has to move.
 //!
-//! Spans are half-open, in the places of the limiter's GCRA. They touch unless somebody else
-//! booked between two of them; then there is a gap, which stays where it is. As a rule there is one
-//! span. The sum of their lengths is the sum of the costs of those who wait.
+//! Spans are half-open, in the places of the limiter's GCRA. They touch unless another
+//! caller booked between two of them; then there is a gap, which stays where it is. Usually there is one
+//! span. The sum of their lengths is the sum of the costs of the waiting callers.
 //!
-//! Why this never admits too much: whoever acts at a time a with permits that all lie in
-//! [a, a + burst] takes part in a set of disjoint pieces of the timeline, and those of everybody who
-//! acts in [s, t] lie in [s, t + burst]. Where a gap makes the front too old for that, the old part
-//! is given up for as much at the rear (`line/serve.rs`).
+//! Why this never admits too much: callers hold disjoint pieces of the timeline. The piece of a caller
+//! who acts at a time a lies in [a, a + burst], so the pieces of all callers who act in [s, t] lie in
+//! [s, t + burst]. Where a gap makes the front too old for that, the old part
+//! is given up for as much at the rear (`limiter_queue/serve.rs`).
 
 use crate::reservation::fenwick::FenwickList;
 
@@ -61,7 +61,7 @@ impl Bookings {
         None
     }
 
-    /// Takes the first `length` away: they are somebody's.
+    /// Takes the first `length` away, for a caller who is served.
     pub(crate) fn take_front(&mut self, length: u64) {
         let mut left = length;
         while left > 0 {
@@ -93,8 +93,8 @@ impl Bookings {
         }
     }
 
-    /// Somebody who booked up to `position` gave back `amount`: all that is behind moves up. At the
-    /// origin of the clock it cannot move up all the way, but does not get shorter.
+    /// Moves up all spans behind `position`, because `amount` before it was given back. At the origin of
+    /// the clock they cannot move up all the way, but do not get shorter.
     pub(crate) fn lower_behind(&mut self, position: u64, amount: u64) {
         let first = position.checked_sub(1).map_or(0, |before| self.spans.first_behind(before));
         self.spans.lower_from(first, amount);
@@ -166,6 +166,6 @@ mod tests {
         bookings.lower_behind(25, 5);
         assert_eq!(spans(&bookings), [(10, 20), (20, 25)]);
         bookings.lower_behind(0, 15);
-        assert_eq!(bookings.length, 15, "whoever waits keeps what is booked");
+        assert_eq!(bookings.length, 15, "a waiting caller keeps what is booked");
     }
 }

@@ -1,7 +1,7 @@
 //! Deadlines of numbered slots, in a list of those that came in order and one heap of the others.
 //!
-//! The heap knows where each slot lies in it, so a deadline can be moved or taken out wherever it is:
-//! O(log n), and a heap that is warm asks nothing of the allocator. Four children for each node,
+//! The heap knows where each slot lies in it, so it moves or removes any deadline in O(log n), and a
+//! warm heap does not allocate. Four children for each node,
 //! because neighbours share a cache line.
 //!
 //! Callers who all wait equally long come in the order of their deadlines, and mostly leave in it.
@@ -59,17 +59,6 @@ pub(crate) struct DeadlineHeap {
 }
 
 impl DeadlineHeap {
-    pub(crate) const fn new() -> Self {
-        Self {
-            heap: Vec::new(),
-            list: VecDeque::new(),
-            first_number: 0,
-            left: 0,
-            places: Vec::new(),
-            last_rank: 0,
-        }
-    }
-
     /// Returns the first deadline and its slot.
     pub(crate) fn first(&self) -> Option<(Tick, u32)> {
         let first = match (self.heap.first(), self.list.front()) {
@@ -101,6 +90,9 @@ impl DeadlineHeap {
     pub(crate) fn insert(&mut self, slot: u32, at: Tick, rank: u64) {
         if self.places.len() <= slot as usize {
             self.places.resize(slot as usize + 1, NOWHERE);
+            // At most half of the list has left.
+            let room = self.places.len() * 2;
+            self.list.reserve(room.saturating_sub(self.list.len()));
         }
         let item = Item { at, rank, slot };
         let is_last = self.list.back().is_none_or(|last| last.key() <= item.key());
@@ -190,7 +182,7 @@ impl DeadlineHeap {
             self.last_rank += 1; // OVERFLOW: 2^64 take centuries.
             item.rank = self.last_rank;
         }
-        // What is sorted is a heap.
+        // A sorted list is a heap.
         self.heap.sort_unstable_by_key(Item::key);
         (0..self.heap.len()).for_each(|place| self.settle(place));
     }
@@ -317,7 +309,7 @@ mod tests {
         fn the_first_is_the_least_whatever_the_order(
             steps in prop::collection::vec((0_u32..40, 0_u64..6, 0_u64..4), 1..400),
         ) {
-            let (mut queue, mut model) = (DeadlineHeap::new(), [None; 40]);
+            let (mut queue, mut model) = (DeadlineHeap::default(), [None; 40]);
             let mut clock = 0;
             for (slot, forward, back) in steps {
                 clock += forward;
@@ -341,10 +333,28 @@ mod tests {
         }
     }
 
+    /// The oldest stays at the front, so that those who leave behind it are only marked.
+    #[test]
+    fn a_list_that_was_as_full_before_asks_for_no_memory() {
+        let mut queue = DeadlineHeap::default();
+        let insert = |queue: &mut DeadlineHeap, slot: u32, at: u64| {
+            queue.insert(slot, Tick::from_nanos(at), at);
+        };
+        (0..10).for_each(|slot| insert(&mut queue, slot, slot.into()));
+        let (capacity, mut longest) = (queue.list.capacity(), 0);
+        for at in 10..200 {
+            let slot = 1 + (at % 9) as u32;
+            queue.remove(slot);
+            insert(&mut queue, slot, at);
+            longest = longest.max(queue.list.len());
+        }
+        assert!(longest > 16, "{longest} of 10");
+        assert_eq!(queue.list.capacity(), capacity);
+    }
+
     #[test]
     fn numbers_of_the_list_wrap_around() {
-        let mut queue = DeadlineHeap::new();
-        queue.first_number = NUMBERS - 2;
+        let mut queue = DeadlineHeap { first_number: NUMBERS - 2, ..DeadlineHeap::default() };
         (0..5).for_each(|slot| queue.insert(slot, Tick::from_nanos(slot.into()), 0));
         for slot in [3, 0, 1, 2] {
             queue.remove(slot);

@@ -1,15 +1,15 @@
-//! Who runs what falls due.
+//! Drivers run actions when they are due.
 
 use crate::{Clock, ManualClock};
 use std::fmt;
 
-/// Who runs the action of a debouncer, throttle, coalescer or pacer, and by which clock.
+/// Runs the action of a debouncer, throttle, coalescer or pacer, by a clock.
 ///
 /// | driver | who runs the action | when it is idle |
 /// |---|---|---|
 /// | [`Driver::thread`] | a thread of its own | no thread |
 /// | `Driver::tokio` (feature `tokio`) | a task of the runtime | no task |
-/// | [`Driver::manual`] | whoever moves the hand, or causes what is due at once | nothing |
+/// | [`Driver::manual`] | the thread that moves the hand, or triggers a job that is due at once | nothing |
 ///
 /// Each debouncer, throttle, coalescer and pacer has a worker of its own while it has something to
 /// wait for, so a slow action delays nobody else's.
@@ -86,7 +86,7 @@ impl Driver {
     /// Returns the driver that runs what is due inside [`ManualClock::advance`], for tests and
     /// simulation.
     ///
-    /// What is due at once runs inside the call that caused it.
+    /// A job that is due at once runs inside the call that triggered it.
     #[must_use]
     pub fn manual(hand: &ManualClock) -> Self {
         Self { clock: hand.clock(), kind: Kind::Manual(hand.clone()) }
@@ -111,14 +111,14 @@ impl Default for Driver {
     }
 }
 
-/// What becomes of what is pending when the last handle is dropped.
+/// Whether pending jobs still run when the last handle is dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnDrop {
-    /// It is forgotten: the action does not run any more.
+    /// They are forgotten: the action does not run any more.
     #[default]
     Cancel,
-    /// It runs, as soon as it can, and then all is released.
+    /// They run, as soon as they can, and then all is released.
     Flush,
 }
 

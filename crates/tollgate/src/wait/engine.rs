@@ -1,16 +1,16 @@
 //! Puts a machine, its action and a driver together.
 //!
-//! The rules, whoever drives:
+//! The rules, for every driver:
 //!
 //! - events change the machine under one short lock; actions run outside it, one at a time;
 //! - a worker (thread, task, or the hand of a manual clock) exists only while the machine has a
 //!   deadline. An event wakes it only if the deadline came closer: a debouncer that is triggered
 //!   again and again pushes its deadline away and wakes nobody;
 //! - a job is taken out of the machine and marked as running under the same lock under which
-//!   [`Engine::stop`] marks the end. So after `stop` has returned no action starts, and whoever
+//!   [`Engine::stop`] marks the end. So after `stop` has returned no action starts, and a caller who
 //!   waits for the end sees the one that runs (`tests/loom/engine.rs`);
-//! - nothing of a stranger runs or is dropped under the lock: actions, values, wakers. The end is
-//!   told only after the action is dropped, with all that it captured.
+//! - no code of the caller runs or is dropped under the lock: actions, values, wakers. The engine wakes
+//!   the callers who wait for the end only after it has dropped the action, with all that it captured.
 
 #[cfg(feature = "tokio")]
 mod detached;
@@ -20,9 +20,9 @@ mod worker;
 
 use super::{
     action::{Action, Duty, Panicked, Reporter, guarded},
+    completion::{CalledInside, Completion, StopAndWait},
     driver::{Driver, Kind, OnDrop},
-    end::{Ending, Inside, StopAndWait},
-    wakes::wake_all,
+    wakers::wake_all,
 };
 use crate::{
     Tick, TimerId,
@@ -152,7 +152,7 @@ impl<M: Machine> Engine<M> {
         self.handle.inner.lock().is_running()
     }
 
-    /// Tells whether the action runs on this thread, that is, asks.
+    /// Tells whether the caller is the action itself.
     pub(crate) fn is_inside(&self) -> bool {
         let inner = &self.handle.inner;
         inner.is_inside(&inner.lock())
@@ -224,7 +224,6 @@ impl<M: Machine> Inner<M> {
         let mut state = this.lock();
         state.phase = Phase::Stopped;
         let held = state.machine.clear();
-        let over = state.over();
         // A worker that sleeps ends at once.
         let rouse = match std::mem::replace(&mut state.worker, Worker::None) {
             Worker::Asleep { waker, .. } => {
@@ -242,7 +241,7 @@ impl<M: Machine> Inner<M> {
         };
         drop(state);
         Self::go(this, rouse);
-        this.conclude(over);
+        this.conclude(this.lock());
         drop(held);
     }
 
@@ -271,13 +270,16 @@ impl<M: Machine> Inner<M> {
         }
     }
 
-    /// Releases the action when all is over, and then tells those who wait for it.
-    fn conclude(&self, over: Over<M::Job>) {
+    /// Unlocks. If the engine has stopped and nothing runs, drops the action, and then wakes the callers
+    /// who wait for that.
+    fn conclude(&self, mut state: MutexGuard<'_, State<M>>) {
+        let over = state.over();
+        drop(state);
         let wakers = match over {
             Over::No => return,
-            Over::Tell(wakers) => wakers,
+            Over::Wake(wakers) => wakers,
             Over::Release(duty) => {
-                // What was captured may panic when it is dropped: the end is told all the same.
+                // The captured values may panic when they are dropped: the callers are woken all the same.
                 let released = guarded(|| drop(duty));
                 self.lock().released(&released)
             }
@@ -286,7 +288,7 @@ impl<M: Machine> Inner<M> {
         drop(guarded(|| wake_all(wakers.into_iter())));
     }
 
-    /// Sees that somebody looks after the deadline of the machine.
+    /// Sees that a worker serves the deadline of the machine.
     fn rouse(&self, state: &mut State<M>) -> Rouse {
         let Some(due) = state.due() else { return Rouse::Nothing };
         match &state.worker {
@@ -348,8 +350,8 @@ impl<M: Machine> Inner<M> {
             return self.exit(guard);
         }
         let now = self.driver.clock().now();
-        // What a machine has to ask of strangers, such as the clone of a key, may panic. That counts
-        // as a panic of the job it was for, and the worker goes on.
+        // A machine may run code of the caller that panics, such as the clone of a key. That counts as a
+        // panic of its job, and the worker goes on.
         let next = guarded(|| state.machine.next(now));
         let waste = state.machine.waste();
         let job = match next {
@@ -388,9 +390,7 @@ impl<M: Machine> Inner<M> {
     /// The worker gives up its place.
     fn exit(&self, mut state: MutexGuard<'_, State<M>>) -> Step<M::Job> {
         state.worker = Worker::None;
-        let over = state.over();
-        drop(state);
-        self.conclude(over);
+        self.conclude(state);
         Step::Exit
     }
 
@@ -401,27 +401,20 @@ impl<M: Machine> Inner<M> {
         }
         let mut state = self.lock();
         state.end(duty, result);
-        let over = state.over();
-        drop(state);
-        self.conclude(over);
+        self.conclude(state);
     }
 
     /// Puts the worker to sleep until `due`; ready if it was roused meanwhile.
     fn poll_rest(&self, due: Tick, waker: &Waker) -> Poll<()> {
         let waker = waker.clone();
         let mut state = self.lock();
-        let closer = state.due().is_none_or(|next| next < due);
-        if state.phase == Phase::Stopped || closer {
-            // What is replaced is a waker of this worker.
-            let old = std::mem::replace(&mut state.worker, Worker::Awake);
-            drop(state);
-            drop(old);
-            return Poll::Ready(());
-        }
-        let old = std::mem::replace(&mut state.worker, Worker::Asleep { until: due, waker });
+        let is_roused = state.phase == Phase::Stopped || state.due().is_none_or(|next| next < due);
+        let worker = if is_roused { Worker::Awake } else { Worker::Asleep { until: due, waker } };
+        // The old value is a waker of this worker.
+        let old = std::mem::replace(&mut state.worker, worker);
         drop(state);
         drop(old);
-        Poll::Pending
+        if is_roused { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// The worker wakes by itself.
@@ -431,24 +424,28 @@ impl<M: Machine> Inner<M> {
     }
 }
 
-impl<M: Machine> Ending for Inner<M> {
-    fn poll_ended(&self, ticket: &mut Option<u64>, waker: &Waker) -> Poll<Result<(), Inside>> {
+impl<M: Machine> Completion for Inner<M> {
+    fn poll_completion(
+        &self,
+        number: &mut Option<u64>,
+        waker: &Waker,
+    ) -> Poll<Result<(), CalledInside>> {
         let waker = waker.clone();
         let mut state = self.lock();
         if state.has_ended() {
             return Poll::Ready(Ok(()));
         }
         if self.is_inside(&state) {
-            return Poll::Ready(Err(Inside));
+            return Poll::Ready(Err(CalledInside));
         }
-        let old = state.wait_for_end(ticket, waker);
+        let old = state.register_waker(number, waker);
         drop(state);
         drop(old);
         Poll::Pending
     }
 
-    fn leave(&self, ticket: u64) {
-        let old = self.lock().leave(ticket);
+    fn remove_waker(&self, number: u64) {
+        let old = self.lock().remove_waker(number);
         drop(old);
     }
 }

@@ -2,12 +2,12 @@
 
 use super::{
     NoRuntime, Sleeper,
-    line::{self, Answer, By, Entered, Grant, Keeps, Wish},
+    limiter_queue::{self, Entered, Grant, Keeps, WaitResult},
     parked::block_until,
-    queue::Ticket,
+    queue::{Request, Ticket},
 };
 use crate::{
-    Clock, Decision, Limiter, Refused, Tick, keyed::WaitedKey, verbs::StateRef, watch::Verb,
+    Clock, Decision, Limiter, Refused, Tick, keyed::WaitedKey, observe::Verb, verbs::StateRef,
 };
 use pin_project_lite::pin_project;
 use std::{
@@ -64,20 +64,19 @@ impl Passed {
     }
 }
 
-/// How long somebody wants to wait.
+/// How long a caller wants to wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Patience {
-    Endless,
     Within(Duration),
     Until(Tick),
 }
 
-/// Where somebody stands; leaves when dropped.
+/// The place of a caller in a queue; leaves it when dropped.
 struct Place {
     source: Source,
     /// The budget that takes the place of a key for which there is no room.
     shared: Option<Limiter>,
-    by: By,
+    is_task: bool,
     since: Tick,
     stage: Stage,
 }
@@ -90,8 +89,8 @@ enum Stage {
     Holds(Ticket, Tick),
 }
 
-/// What is waited for.
-enum Source {
+/// The state that a caller waits for.
+pub(crate) enum Source {
     Limiter(Limiter),
     Key(WaitedKey),
 }
@@ -121,18 +120,11 @@ impl Source {
 }
 
 impl Wait {
-    pub(crate) const fn at_limiter(limiter: Limiter, cost: u64) -> Self {
-        Self::new(Source::Limiter(limiter), cost)
-    }
-
-    pub(crate) const fn for_key(key: WaitedKey, cost: u64) -> Self {
-        Self::new(Source::Key(key), cost)
-    }
-
-    const fn new(source: Source, cost: u64) -> Self {
+    pub(crate) const fn new(source: Source, cost: u64) -> Self {
         let (since, stage) = (Tick::ZERO, Stage::Outside);
-        let place = Place { source, shared: None, by: By::ANY, since, stage };
-        Self { cost, patience: Patience::Endless, jitter: 0, place, sleeper: Sleeper::ANY }
+        let is_task = cfg!(feature = "tokio");
+        let place = Place { source, shared: None, is_task, since, stage };
+        Self { cost, patience: Patience::Until(Tick::MAX), jitter: 0, place, sleeper: Sleeper::ANY }
     }
 
     /// Waits for at most `longest`, counted from the first poll. If that does not suffice it is
@@ -153,8 +145,8 @@ impl Wait {
     /// Passes up to `percent` of the wait later, at random, but never beyond the deadline: so that
     /// those who were held up by one backlog do not go on in step.
     ///
-    /// The longer the backlog, the longer the wait, and the wider the spread. Who does not wait is
-    /// not delayed.
+    /// The longer the backlog, the longer the wait, and the wider the spread. A call that does not
+    /// wait is not delayed.
     pub const fn jitter(mut self, percent: u8) -> Self {
         self.jitter = percent;
         self
@@ -172,14 +164,14 @@ impl Wait {
     ///
     /// As [`Limiter::acquire`].
     pub fn block(mut self) -> Result<Passed, Refused> {
-        self.place.by = By::Thread;
+        self.place.is_task = false;
         self.sleeper = Sleeper::thread();
         let clock = self.place.clock().clone();
         let mut this = pin!(self);
         block_until(&clock, |context| this.as_mut().poll_turn(context))
     }
 
-    /// Is answered, or says until when a thread may sleep unless it is woken.
+    /// Returns the result, or else until when a thread may sleep unless it is woken.
     fn poll_turn(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -199,7 +191,7 @@ impl Wait {
                     let (poll, until) = place.fetch((ticket, keeps), context.waker().clone());
                     let Poll::Ready(answer) = poll else { return Err(until) };
                     match answer {
-                        Some(Answer::Granted(grant)) if keeps == Keeps::Grant => {
+                        Some(Ok(grant)) if keeps == Keeps::Grant => {
                             let until = place.pause(&grant, *this.jitter, *this.patience);
                             place.stage = Stage::Holds(ticket, until);
                         }
@@ -244,16 +236,19 @@ impl Place {
         }
         let now = self.clock().now();
         if cost == 0 {
-            return Some(Ok(Passed::at_once(self.source.level_at(now).forced(0))));
+            let decision = self.source.level_at(now).forced(0);
+            self.report(&decision);
+            return Some(Ok(Passed::at_once(decision)));
         }
-        let wish = Wish { cost, deadline: patience.deadline(now) };
+        let (deadline, is_task) = (patience.deadline(now), self.is_task);
+        let request = Request { cost, deadline, since: now, is_task, ..Request::default() };
         let mut waker = context.waker().clone();
-        let mut entered = on_source!(self, host => line::enter(host, wish, &mut waker, self.by));
+        let mut entered = on_source!(self, host => limiter_queue::enter(host, request, &mut waker));
         if let (Entered::NoRoom, Source::Key(key)) = (&entered, &self.source) {
             self.shared = key.shared_budget();
             entered = match &self.shared {
-                Some(shared) => line::enter(shared, wish, &mut waker, self.by),
-                None => Entered::Refused(key.refusal_without_room(now, wish)),
+                Some(shared) => limiter_queue::enter(shared, request, &mut waker),
+                None => Entered::Refused(key.refusal_without_room(now, &request)),
             };
         }
         match entered {
@@ -274,21 +269,21 @@ impl Place {
         }
     }
 
-    /// Fetches what it has got, or says until when a thread may sleep.
+    /// Fetches the result, or returns until when a thread may sleep.
     fn fetch(
         &mut self,
         ticket: (Ticket, Keeps),
         mut waker: Waker,
-    ) -> (Poll<Option<Answer>>, Option<Tick>) {
-        on_source!(self, host => line::fetch(host, ticket, &mut waker, self.by))
+    ) -> (Poll<Option<WaitResult>>, Option<Tick>) {
+        on_source!(self, host => limiter_queue::fetch(host, ticket, &mut waker))
     }
 
     /// The wait is over.
-    fn end(&mut self, answer: Option<Answer>) -> Result<Passed, Refused> {
+    fn end(&mut self, answer: Option<WaitResult>) -> Result<Passed, Refused> {
         self.stage = Stage::Outside;
         match answer {
-            Some(Answer::Granted(grant)) => Ok(self.granted(&grant)),
-            Some(Answer::Refused(refused)) => Err(self.refused(refused)),
+            Some(Ok(grant)) => Ok(self.granted(&grant)),
+            Some(Err(refused)) => Err(self.refused(refused)),
             // INVARIANT: a ticket has an answer until it is fetched.
             None => {
                 debug_assert!(false, "the place is gone");
@@ -300,9 +295,6 @@ impl Place {
 
     /// Returns until when to hold on to permits that are granted.
     fn pause(&self, grant: &Grant, percent: u8, patience: Patience) -> Tick {
-        if percent == 0 {
-            return Tick::ZERO;
-        }
         let wait = grant.due.since(self.since);
         let most = wait.saturating_mul(percent.into()) / 100;
         let most = most.min(patience.deadline(self.since).since(grant.due));
@@ -311,8 +303,8 @@ impl Place {
 
     fn granted(&self, grant: &Grant) -> Passed {
         let waited = self.clock().now().since(self.since);
-        if let Some(watch) = self.source.state_ref().watch() {
-            watch.waits(waited);
+        if let Some(instruments) = self.source.state_ref().instruments() {
+            instruments.waits(waited);
         }
         self.report(&grant.decision);
         Passed { decision: grant.decision, waited }
@@ -325,27 +317,23 @@ impl Place {
         }
     }
 
-    /// Tells the watcher. A refusal for the key's own sake also counts against the key.
-    fn refused(&self, refused: Refused) -> Refused {
-        let count = |decision| self.source.state_ref().report(Verb::Acquire, decision);
-        match refused {
-            Refused::Never(decision) => Refused::Never(count(decision)),
-            Refused::TooLong { decision, max_wait } => {
-                Refused::TooLong { decision: count(decision), max_wait }
+    /// Counts and reports the decision. A refusal for the key's own sake also counts against the key.
+    fn refused(&self, mut refused: Refused) -> Refused {
+        match &mut refused {
+            Refused::Never(decision)
+            | Refused::TooLong { decision, .. }
+            | Refused::BookedUp(decision) => {
+                *decision = self.source.state_ref().report(Verb::Acquire, *decision);
             }
-            Refused::BookedUp(decision) => Refused::BookedUp(count(decision)),
-            other => {
-                self.report(&other.decision());
-                other
-            }
+            other => self.report(&other.decision()),
         }
+        refused
     }
 }
 
 impl Patience {
     pub(crate) fn deadline(self, now: Tick) -> Tick {
         match self {
-            Self::Endless => Tick::MAX,
             Self::Within(longest) => now.saturating_add(longest),
             Self::Until(deadline) => deadline,
         }
@@ -357,7 +345,7 @@ impl Drop for Place {
         match self.stage {
             Stage::Outside => {}
             Stage::Waits(ticket) | Stage::Holds(ticket, _) => {
-                on_source!(self, host => line::leave(host, ticket, self.by));
+                on_source!(self, host => limiter_queue::leave(host, ticket));
             }
         }
     }

@@ -4,13 +4,14 @@
 //! without hashing anything again. Of keys whose 32 bits agree, one is in a map and the others are in an ordered
 //! set beside it: one pair is expected among 100 000 keys.
 //!
-//! The hasher of the host is keyed at random, so nobody can choose keys that fall together.
+//! Hashes have a secret of the process, so an attacker cannot choose keys that collide.
 //! Debouncers add and remove keys one by one; a coalescer adds them until all leave at once.
 
 use crate::table::{Ready, shrink};
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
     hash::{BuildHasher, BuildHasherDefault, Hash, RandomState},
+    sync::LazyLock,
 };
 
 /// A map with room for more keys than these, and for so many in place of each, is far too large.
@@ -26,9 +27,11 @@ pub(crate) struct KeyIndex {
 }
 
 impl KeyIndex {
-    pub(crate) fn hash<Q: Hash + ?Sized>(hasher: &RandomState, key: &Q) -> u32 {
+    /// Returns the hash of a key, for every index of this process.
+    pub(crate) fn hash<Q: Hash + ?Sized>(key: &Q) -> u32 {
+        static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         // The upper half: 32 bits are enough to tell 2^28 keys apart.
-        (hasher.hash_one(key) >> 32) as u32
+        (SECRET.hash_one(key) >> 32) as u32
     }
 
     /// Returns the slot with this hash for which `is_it` holds.

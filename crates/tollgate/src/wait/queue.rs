@@ -1,15 +1,18 @@
-//! Who waits, in which order, and until when: a pure queue.
+//! Waiting callers, in the order of service, with their deadlines: a pure queue.
 //!
 //! The idea: a slab of slots. Those of callers who wait are on a list for each priority, in the order in which they are
 //! served. A slot that has a deadline is also in a heap of deadlines. All of it lives in vectors
 //! that only grow to the largest crowd so far, so a queue that is warm allocates nothing.
 //!
 //! Cost: O(1), and O(log w) among w deadlines. No clock, no lock, and wakers are only handed over:
-//! whoever hosts a queue fires and drops them where no lock is held.
+//! the host of a queue fires and drops them where no lock is held.
 
 use super::DeadlineHeap;
 use crate::{Priority, Tick};
-use std::task::{Poll, Waker};
+use std::{
+    task::{Poll, Waker},
+    time::Duration,
+};
 
 /// Which of the waiters of one priority the queue serves first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -19,18 +22,27 @@ pub(crate) enum Order {
     NewestFirst,
 }
 
-/// What somebody waits for.
-#[derive(Clone, Copy, Debug)]
+/// What a caller waits for.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Request {
     pub(crate) cost: u64,
     pub(crate) priority: Priority,
     /// [`Tick::MAX`] if there is none.
     pub(crate) deadline: Tick,
-    /// When it came.
+    /// When the caller came.
     pub(crate) since: Tick,
-    /// A task needs somebody else's timer; a thread looks at the clock itself.
-    #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "there are no tasks"))]
+    /// A task needs a timer; a thread looks at the clock itself.
     pub(crate) is_task: bool,
+}
+
+impl Request {
+    /// Returns the longest wait from `now` on.
+    pub(crate) fn max_wait(&self, now: Tick) -> Duration {
+        match self.deadline {
+            Tick::MAX => Duration::MAX,
+            deadline => deadline.since(now),
+        }
+    }
 }
 
 /// A place in the queue, until its owner fetches the answer or leaves.
@@ -46,47 +58,37 @@ pub(crate) struct Ticket {
 pub(crate) struct Queue<A> {
     order: Order,
     slots: Vec<Slot<A>>,
-    free: List,
+    /// The first free slot; the others follow by `next`.
+    free: u32,
     /// By priority.
     waiting: [List; Priority::LEVELS],
     /// A bit for each list that is not empty.
     levels: u8,
-    /// How many have their answer and have not fetched it.
+    /// How many callers have an answer and have not fetched it.
     answered: usize,
-    /// Slots by their deadlines. Of those with one deadline, the first is the one that would be
-    /// served first: when that one is refused, the others may still pass.
+    /// Slots by their deadlines. Among equal deadlines the first is the one that would be served first:
+    /// when that one is refused, the others may still pass.
     deadlines: DeadlineHeap,
     len: usize,
-    /// Sum of the costs of those who wait.
+    /// Sum of the costs of the waiting callers.
     total: u128,
 }
 
 #[derive(Debug)]
 struct Slot<A> {
-    state: State<A>,
+    state: SlotState<A>,
     request: Request,
     generation: u32,
     previous: u32,
     next: u32,
 }
 
+/// What a slot holds, and a caller who leaves gives up.
 #[derive(Debug)]
-enum State<A> {
+pub(crate) enum SlotState<A> {
     Free,
     Waits(Waker),
     Answered(A),
-}
-
-/// What an owner leaves behind.
-#[derive(Debug)]
-pub(crate) enum Left<A> {
-    Place {
-        cost: u64,
-        waker: Waker,
-    },
-    Answer(A),
-    /// The ticket is none.
-    Nothing,
 }
 
 /// The ends of a list of slots.
@@ -100,21 +102,21 @@ const NONE: u32 = u32::MAX;
 const EMPTY: List = List { first: NONE, last: NONE };
 
 impl<A> Queue<A> {
-    pub(crate) const fn new(order: Order) -> Self {
+    pub(crate) fn new(order: Order) -> Self {
         Self {
             order,
             slots: Vec::new(),
-            free: EMPTY,
+            free: NONE,
             waiting: [EMPTY; Priority::LEVELS],
             levels: 0,
             answered: 0,
-            deadlines: DeadlineHeap::new(),
+            deadlines: DeadlineHeap::default(),
             len: 0,
             total: 0,
         }
     }
 
-    /// Returns how many wait.
+    /// Returns how many callers wait.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -123,7 +125,7 @@ impl<A> Queue<A> {
         self.len == 0
     }
 
-    /// Tells whether nobody waits and every answer was fetched.
+    /// Tells whether no caller waits and every answer was fetched.
     pub(crate) const fn is_idle(&self) -> bool {
         self.len == 0 && self.answered == 0
     }
@@ -137,27 +139,33 @@ impl<A> Queue<A> {
         self.order
     }
 
-    /// Returns the sum of the costs of those who wait.
+    /// Returns the sum of the costs of the waiting callers.
     pub(crate) const fn total(&self) -> u128 {
         self.total
     }
 
     /// Takes a place. Returns `None`, and leaves the waker, if there are 2^32 - 1 already.
     pub(crate) fn push(&mut self, request: Request, waker: Waker) -> Option<Ticket> {
-        let index = match self.free.first {
+        let index = match self.free {
             NONE => {
                 let index = u32::try_from(self.slots.len()).ok().filter(|index| *index != NONE)?;
-                self.slots.push(Slot::new());
+                self.slots.push(Slot {
+                    state: SlotState::Free,
+                    request,
+                    generation: 0,
+                    previous: NONE,
+                    next: NONE,
+                });
                 index
             }
             index => {
-                unlink(&mut self.slots, &mut self.free, index);
+                self.free = self.slots[index as usize].next;
                 index
             }
         };
         let level = request.priority.level();
         let slot = &mut self.slots[index as usize];
-        (slot.state, slot.request) = (State::Waits(waker), request);
+        (slot.state, slot.request) = (SlotState::Waits(waker), request);
         slot.generation = slot.generation.wrapping_add(1);
         let ticket = Ticket { index, generation: slot.generation };
         let came = self.deadlines.next_rank();
@@ -182,7 +190,7 @@ impl<A> Queue<A> {
         Some(ticket)
     }
 
-    /// Tells whether somebody of this priority would be served before all who wait.
+    /// Tells whether a caller of this priority would be served before all who wait.
     pub(crate) const fn would_be_first(&self, priority: Priority) -> bool {
         let ahead = match self.order {
             Order::OldestFirst => u8::MAX >> (Priority::LEVELS - 1 - priority.level()),
@@ -191,7 +199,7 @@ impl<A> Queue<A> {
         self.levels & ahead == 0
     }
 
-    /// Returns the newest of the lowest priority, with that.
+    /// Returns the newest caller of the lowest priority, with that priority.
     pub(crate) fn least(&self) -> Option<(Priority, Ticket)> {
         let list = &self.waiting[self.levels.checked_ilog2()? as usize];
         let newest = match self.order {
@@ -202,71 +210,66 @@ impl<A> Queue<A> {
         Some((self.slot(ticket)?.request.priority, ticket))
     }
 
-    /// Returns who is served next.
+    /// Returns the caller who is served next.
     pub(crate) fn first(&self) -> Option<Ticket> {
         self.first_from(0)
     }
 
-    /// Returns who is served after `ticket`.
+    /// Returns the caller who is served after `ticket`.
     pub(crate) fn after(&self, ticket: Ticket) -> Option<Ticket> {
         let slot = self.slot(ticket)?;
         self.ticket(slot.next).or_else(|| self.first_from(slot.request.priority.level() + 1))
     }
 
-    /// Returns the first of this level, or of the next one that has somebody.
+    /// Returns the first of this level, or of the next one that is not empty.
     fn first_from(&self, level: usize) -> Option<Ticket> {
         let levels = u32::from(self.levels) >> level;
         self.ticket(self.waiting.get(level + levels.trailing_zeros() as usize)?.first)
     }
 
-    /// Returns the cost and the deadline of somebody who waits.
-    pub(crate) fn wish(&self, ticket: Ticket) -> Option<(u64, Tick)> {
-        let slot = self.slot(ticket)?;
-        let Request { cost, deadline, .. } = slot.request;
-        matches!(slot.state, State::Waits(_)).then_some((cost, deadline))
+    /// Returns the request of a caller who waits, or has not fetched the answer.
+    pub(crate) fn request(&self, ticket: Ticket) -> Option<&Request> {
+        self.slot(ticket).map(|slot| &slot.request)
     }
 
-    /// Tells whether somebody is a task.
-    #[cfg(feature = "tokio")]
     pub(crate) fn is_task(&self, ticket: Ticket) -> bool {
-        self.slot(ticket).is_some_and(|slot| slot.request.is_task)
+        self.request(ticket).is_some_and(|request| request.is_task)
     }
 
-    /// Returns when somebody came.
-    pub(crate) fn since(&self, ticket: Ticket) -> Option<Tick> {
-        self.slot(ticket).map(|slot| slot.request.since)
+    pub(crate) fn is_thread(&self, ticket: Ticket) -> bool {
+        self.request(ticket).is_some_and(|request| !request.is_task)
     }
 
-    /// Returns the waker of somebody who waits.
+    /// Returns the waker of a waiting caller.
     pub(crate) fn waker(&self, ticket: Ticket) -> Option<&Waker> {
         match &self.slot(ticket)?.state {
-            State::Waits(waker) => Some(waker),
+            SlotState::Waits(waker) => Some(waker),
             _ => None,
         }
     }
 
-    /// Returns the answer of somebody who has not fetched it.
+    /// Returns the answer of a caller who has not fetched it.
     pub(crate) fn answer_of(&self, ticket: Ticket) -> Option<&A> {
         match &self.slot(ticket)?.state {
-            State::Answered(answer) => Some(answer),
+            SlotState::Answered(answer) => Some(answer),
             _ => None,
         }
     }
 
-    /// Returns the first deadline, and whose it is.
+    /// Returns the first deadline, and its caller.
     pub(crate) fn first_deadline(&self) -> Option<(Tick, Ticket)> {
         let (deadline, index) = self.deadlines.first()?;
         Some((deadline, self.ticket(index)?))
     }
 
-    /// Answers somebody who waits, and returns the waker to fire.
+    /// Answers a waiting caller, and returns the waker to fire.
     pub(crate) fn answer(&mut self, ticket: Ticket, answer: A) -> Option<Waker> {
-        self.wish(ticket)?;
+        self.waker(ticket)?;
         self.take_out(ticket.index);
         self.answered += 1;
         let state = &mut self.slots[ticket.index as usize].state;
-        match std::mem::replace(state, State::Answered(answer)) {
-            State::Waits(waker) => Some(waker),
+        match std::mem::replace(state, SlotState::Answered(answer)) {
+            SlotState::Waits(waker) => Some(waker),
             _ => None,
         }
     }
@@ -278,30 +281,26 @@ impl<A> Queue<A> {
         if self.slot(ticket).is_none() {
             return Poll::Ready(None);
         }
-        if let State::Waits(old) = &mut self.slots[ticket.index as usize].state {
+        if let SlotState::Waits(old) = &mut self.slots[ticket.index as usize].state {
             std::mem::swap(old, waker);
             return Poll::Pending;
         }
         match self.leave(ticket) {
-            Left::Answer(answer) => Poll::Ready(Some(answer)),
+            Some(SlotState::Answered(answer)) => Poll::Ready(Some(answer)),
             _ => Poll::Ready(None),
         }
     }
 
-    /// Takes a ticket out, with whatever it has got.
-    pub(crate) fn leave(&mut self, ticket: Ticket) -> Left<A> {
-        let Some(slot) = self.slot(ticket) else { return Left::Nothing };
-        let (index, cost) = (ticket.index, slot.request.cost);
-        match slot.state {
-            State::Waits(_) => self.take_out(index),
+    /// Takes a ticket out, with its waker or answer.
+    pub(crate) fn leave(&mut self, ticket: Ticket) -> Option<SlotState<A>> {
+        let index = ticket.index;
+        match self.slot(ticket)?.state {
+            SlotState::Waits(_) => self.take_out(index),
             _ => self.answered -= 1,
         }
-        link_first(&mut self.slots, &mut self.free, index);
-        match std::mem::replace(&mut self.slots[index as usize].state, State::Free) {
-            State::Waits(waker) => Left::Place { cost, waker },
-            State::Answered(answer) => Left::Answer(answer),
-            State::Free => Left::Nothing,
-        }
+        let slot = &mut self.slots[index as usize];
+        slot.next = std::mem::replace(&mut self.free, index);
+        Some(std::mem::replace(&mut slot.state, SlotState::Free))
     }
 
     fn ticket(&self, index: u32) -> Option<Ticket> {
@@ -311,11 +310,12 @@ impl<A> Queue<A> {
 
     fn slot(&self, ticket: Ticket) -> Option<&Slot<A>> {
         let slot = self.slots.get(ticket.index as usize)?;
-        let is_live = slot.generation == ticket.generation && !matches!(slot.state, State::Free);
+        let is_live =
+            slot.generation == ticket.generation && !matches!(slot.state, SlotState::Free);
         is_live.then_some(slot)
     }
 
-    /// Takes somebody out of those who wait.
+    /// Takes a caller out of the list of those who wait.
     fn take_out(&mut self, index: u32) {
         let Request { cost, priority, .. } = self.slots[index as usize].request;
         let list = &mut self.waiting[priority.level()];
@@ -326,24 +326,6 @@ impl<A> Queue<A> {
         self.deadlines.remove(index);
         self.len -= 1;
         self.total -= u128::from(cost);
-    }
-}
-
-impl<A> Slot<A> {
-    const fn new() -> Self {
-        Self {
-            state: State::Free,
-            request: Request {
-                cost: 0,
-                priority: Priority::NORMAL,
-                deadline: Tick::MAX,
-                since: Tick::ZERO,
-                is_task: false,
-            },
-            generation: 0,
-            previous: NONE,
-            next: NONE,
-        }
     }
 }
 
@@ -393,12 +375,14 @@ mod tests {
     fn a_ticket_of_a_slot_used_again_is_none() {
         let mut queue = Queue::new(Order::OldestFirst);
         let old = push(&mut queue, 1, 9, 3);
-        assert!(matches!(queue.leave(old), Left::Place { cost: 1, .. }));
+        assert_eq!(queue.request(old).map(|request| request.cost), Some(1));
+        assert!(matches!(queue.leave(old), Some(SlotState::Waits(_))));
         let new = push(&mut queue, 2, 9, 3);
         assert_ne!(old, new);
-        assert!(matches!(queue.leave(old), Left::Nothing));
-        assert_eq!(queue.wish(old), None);
-        assert_eq!(queue.wish(new), Some((2, Tick::from_nanos(9))));
+        assert!(queue.leave(old).is_none());
+        assert!(queue.request(old).is_none());
+        let wants = queue.request(new).map(|request| (request.cost, request.deadline));
+        assert_eq!(wants, Some((2, Tick::from_nanos(9))));
         assert!(queue.fetch(old, &mut Waker::noop().clone()).is_ready());
     }
 
@@ -450,9 +434,9 @@ mod tests {
                     }
                     Event::Leave(index) if index < model.len() => {
                         let (ticket, cost, ..) = model.remove(index);
-                        let left = queue.leave(ticket);
-                        let is_place = matches!(left, Left::Place { cost: left, .. } if left == cost);
-                        prop_assert!(is_place);
+                        let left = queue.request(ticket).map(|request| request.cost);
+                        prop_assert_eq!(left, Some(cost));
+                        prop_assert!(matches!(queue.leave(ticket), Some(SlotState::Waits(_))));
                     }
                     Event::Leave(_) => {}
                 }

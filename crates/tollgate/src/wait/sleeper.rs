@@ -45,17 +45,9 @@ impl Drop for HandTimer {
 }
 
 impl Sleeper {
-    /// Returns a timer for a task.
-    #[cfg(feature = "tokio")]
-    pub(crate) const fn task() -> Self {
-        Self { is_task: true, hand: None, sleep: None, set_to: None }
-    }
-
-    /// A timer for a task, if there are tasks.
-    #[cfg(feature = "tokio")]
-    pub(crate) const ANY: Self = Self::task();
-    #[cfg(not(feature = "tokio"))]
-    pub(crate) const ANY: Self = Self::thread();
+    /// A timer for a task; without the feature `tokio`, for a thread.
+    pub(crate) const ANY: Self =
+        Self { is_task: cfg!(feature = "tokio"), hand: None, sleep: None, set_to: None };
 
     /// Returns a timer for a thread that parks at most until the due tick by itself.
     pub(crate) const fn thread() -> Self {
@@ -146,35 +138,6 @@ pub(crate) fn park_until(clock: &Clock, due: Tick) {
         Poll::Ready(_) => Ok(()),
         Poll::Pending => Err(Some(due)),
     });
-}
-
-#[cfg(feature = "tokio")]
-pin_project! {
-    /// Is ready from a tick on, or at once if there is no runtime to wait in.
-    #[derive(Debug)]
-    pub(crate) struct SleepUntil<'c> {
-        clock: &'c Clock,
-        due: Tick,
-        #[pin]
-        sleeper: Sleeper,
-    }
-}
-
-#[cfg(feature = "tokio")]
-impl<'c> SleepUntil<'c> {
-    pub(crate) const fn new(clock: &'c Clock, due: Tick) -> Self {
-        Self { clock, due, sleeper: Sleeper::task() }
-    }
-}
-
-#[cfg(feature = "tokio")]
-impl Future for SleepUntil<'_> {
-    type Output = Result<(), NoRuntime>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        this.sleeper.poll_until(this.clock, *this.due, context)
-    }
 }
 
 /// As far ahead as a timer of tokio is set.

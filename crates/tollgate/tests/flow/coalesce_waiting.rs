@@ -1,4 +1,4 @@
-//! Adds that wait for room: first come, first served, and nothing left behind.
+//! Adds that wait for room: first come, first served, and nothing is left over.
 
 use std::{
     pin::Pin,
@@ -11,7 +11,7 @@ use std::{
     thread,
     time::Duration,
 };
-use tollgate::{Add, AddError, Batch, Coalescer};
+use tollgate::{Add, AddError, Batch, Coalescer, observe::Registry};
 
 #[derive(Default)]
 struct Count(AtomicU64);
@@ -30,10 +30,10 @@ impl Count {
     }
 }
 
-/// A coalescer of two keys per batch, whose action waits at a gate.
+/// A coalescer of two keys per batch, whose action waits for a signal of the test.
 struct Gated {
     keys: Coalescer<u32, u32>,
-    /// Says which batch has begun.
+    /// Receives each batch that has begun.
     begun: Receiver<Vec<(u32, u32)>>,
     /// Lets one batch end.
     gate: Sender<()>,
@@ -69,11 +69,11 @@ impl Gated {
         self.begun.recv().unwrap()
     }
 
-    /// Stops, and returns what is flushed from now on.
+    /// Stops, and returns the batches that are flushed from now on.
     fn drain(self) -> Vec<Vec<(u32, u32)>> {
         self.keys.stop();
         for _ in 0..9 {
-            // All may be over before the last.
+            // All batches may be over before the last signal.
             let _over = self.gate.send(());
         }
         self.keys.stop_and_wait(Duration::from_secs(10)).block().unwrap();
@@ -96,10 +96,25 @@ fn while_a_flush_runs_the_next_batch_fills_and_then_adds_come_back() {
     assert!(error.is_full());
     assert!(error.to_string().starts_with("the next batch already has 2 keys"), "{error}");
     assert_eq!(error.into_pair(), (5, 7));
-    gated.keys.try_add(3, 10).unwrap(); // is there already, and folds
+    gated.keys.try_add(3, 10).unwrap(); // the key is there already, and folds
     assert_eq!(gated.end_one(), [(3, 11), (4, 1)]);
     gated.keys.try_add(5, 7).unwrap();
     assert_eq!(gated.drain(), [[(5, 7)]]);
+}
+
+#[test]
+fn an_add_that_waits_is_not_counted_as_denied() {
+    let gated = Gated::full();
+    let registry = Registry::new();
+    registry.add("keys", &gated.keys).unwrap();
+    let denied = || registry.list()[0].count("tollgate_decisions_total", "denied");
+    let (mut add, count) = (gated.keys.add(5, 7), Arc::new(Count::default()));
+    assert!(poll(&mut add, &count).is_pending());
+    assert_eq!(denied(), Some(0));
+    assert!(gated.keys.try_add(6, 7).unwrap_err().is_full());
+    assert_eq!(denied(), Some(1));
+    drop(add);
+    drop(gated.drain());
 }
 
 #[test]
@@ -112,7 +127,7 @@ fn who_waits_is_served_in_order_and_nobody_overtakes() {
     }
     assert_eq!(gated.keys.waiting(), 3);
     assert_eq!(gated.end_one(), [(3, 1), (4, 1)]);
-    // Two have a seat now; it is theirs, however late they come.
+    // Two have a reserved place now; they keep it, however late they are polled.
     assert_eq!(waiting.iter().map(|(_, count)| count.get()).collect::<Vec<_>>(), [1, 1, 0]);
     assert_eq!((gated.keys.waiting(), gated.keys.len()), (1, 0));
     assert!(gated.keys.try_add(20, 20).unwrap_err().is_full());
@@ -120,7 +135,7 @@ fn who_waits_is_served_in_order_and_nobody_overtakes() {
     assert!(poll(add, count).is_pending());
     let (add, count) = &mut waiting[1];
     assert!(matches!(poll(add, count), Poll::Ready(Ok(()))));
-    // Once a key is in, everybody can fold into it.
+    // Once a key is in, every add of that key can fold into it.
     gated.keys.try_add(11, 100).unwrap();
     let (add, count) = &mut waiting[0];
     assert!(matches!(poll(add, count), Poll::Ready(Ok(()))));
@@ -144,10 +159,10 @@ fn a_waiter_whose_key_comes_in_by_another_folds_at_once() {
     assert!(poll(&mut third, &counts[2]).is_pending());
     gated.end_one();
     assert!(poll(&mut first, &counts[0]).is_ready());
-    // Polled for whatever reason: its key is there.
+    // The reason for the poll does not matter: its key is there.
     assert!(poll(&mut third, &counts[2]).is_ready());
     assert_eq!(gated.keys.waiting(), 0);
-    drop(second); // gives its seat back
+    drop(second); // gives its place back
     gated.keys.try_add(12, 1).unwrap();
     assert_eq!(gated.end_one(), [(10, 6), (12, 1)]);
     assert!(gated.drain().is_empty());
@@ -157,7 +172,7 @@ fn a_waiter_whose_key_comes_in_by_another_folds_at_once() {
 fn a_seat_that_turns_out_unneeded_goes_to_the_next() {
     let gated = Gated::full();
     let counts: Vec<Arc<Count>> = (0..4).map(|_| Arc::default()).collect();
-    // Two of one key have seats; when the second folds, its seat is free for the fourth.
+    // Two adds of one key have places; when the second folds, its place goes to the third.
     let mut adds: Vec<_> = [10, 10, 11, 12].map(|key| gated.keys.add(key, 1)).into();
     for (add, count) in adds.iter_mut().zip(&counts) {
         assert!(poll(add, count).is_pending());
@@ -199,9 +214,10 @@ fn dropping_an_add_at_any_poll_leaves_nothing() {
             } else {
                 drop(add);
             }
-            // The room is all for the others: two are woken, or one besides what was added.
+            // All room is for the others: two are woken, or one in addition to the key that was
+            // added.
             let mut enter = || {
-                // Who is woken is settled before anybody is polled.
+                // The set of woken adds is fixed before any of them is polled.
                 let woken: Vec<_> =
                     others.iter_mut().filter(|(_, count)| count.get() > 0).collect();
                 let polled = woken.into_iter().map(|(other, count)| poll(other, count));

@@ -1,5 +1,5 @@
-//! Whoever gives up waiting for a key, in whatever way and at whatever point, takes nothing along;
-//! and tasks, threads and runtimes that come and go.
+//! A call that stops waiting for a key, in any way and at any point, keeps no permit; and tasks,
+//! threads and runtimes that come and go.
 #![cfg(feature = "tokio")]
 
 use std::{
@@ -30,12 +30,12 @@ fn poll(wait: &mut Pin<Box<Wait>>) -> bool {
     wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).map(Result::unwrap).is_ready()
 }
 
-/// Keys and costs of those who come one after the other, half a millisecond apart.
+/// Keys and costs of calls that come one after the other, half a millisecond apart.
 const COMERS: [(usize, u64); 9] =
     [(0, 4), (1, 4), (0, 2), (1, 3), (0, 3), (0, 1), (1, 2), (0, 4), (1, 1)];
 
-/// Plays the scenario, in which everybody is polled every half millisecond. Who is `leaving` is
-/// polled so many times and then dropped. Returns who passed when.
+/// Plays the scenario, and polls every call each half millisecond. The `leaving` call is polled
+/// this many times and then dropped. Returns when each call passed.
 fn play(
     (algorithm, newest_first): (Algorithm, bool),
     leaving: Option<(usize, usize)>,
@@ -71,8 +71,8 @@ fn play(
     passed
 }
 
-/// Polled k times and dropped, for every k: nobody else is later for it, nobody who waits for
-/// another key notices, and all is conserved.
+/// Polled k times and dropped, for every k: no other call is later because of it, calls for another
+/// key are not affected, and all permits are conserved.
 #[test]
 fn dropped_after_every_number_of_polls() {
     for algorithm in Algorithm::ALL {
@@ -90,7 +90,7 @@ fn dropped_after_every_number_of_polls() {
                     for &(who, step) in &passed {
                         match COMERS[who].0 == *own {
                             false => assert_eq!(step, at(who), "{host:?}: another key"),
-                            // With the newest first, permits go to somebody else.
+                            // With the newest first, permits go to another call.
                             true if newest_first => {}
                             true => assert!(step <= at(who), "{host:?}: nobody is later"),
                         }
@@ -112,7 +112,7 @@ fn dropped_while_it_holds_for_jitter() {
     }
 }
 
-/// What a grant has taken is not given back twice, whatever happens to the state while it is held.
+/// The permits of a grant are not given back twice, whatever happens to the state while it is held.
 #[test]
 fn a_grant_that_is_held_gives_back_nothing_of_a_new_state() {
     for change in 0..2 {
@@ -153,7 +153,7 @@ fn a_waker_that_panics_holds_up_nobody() {
     let _all = limiter.try_acquire_n(&9, 4);
     let mut last = Box::pin(limiter.acquire(&9));
     assert!(!poll(&mut last));
-    // Two panics at once would end the process: the others are woken one at a time.
+    // Two panics at once would end the process: the other waiters are woken one at a time.
     waits.truncate(1);
     assert!(catch_unwind(AssertUnwindSafe(|| hand.advance(MS))).is_err());
     assert!(poll(&mut waits[0]) && poll(&mut last));
@@ -246,7 +246,7 @@ fn a_runtime_that_shuts_down_leaves_nothing_and_others_go_on() {
             let limiter = limiter.clone();
             tokio::spawn(async move { limiter.acquire(&(number % 3)).await.map(drop) });
         }
-        // Let them come to wait.
+        // Lets them start to wait.
         for _ in 0..3 {
             tokio::task::yield_now().await;
         }
@@ -269,7 +269,7 @@ fn a_runtime_that_shuts_down_leaves_nothing_and_others_go_on() {
     });
     told.recv().unwrap();
     assert!(limiter.waiting_total() >= 10);
-    // Whoever drove the queues goes with the runtime; the others pass all the same.
+    // The driver of the queues goes with the runtime; the other calls still pass.
     drop(first);
     for other in others {
         assert_eq!(other.join().unwrap(), Ok(()));
@@ -332,7 +332,7 @@ fn threads_and_tasks_wait_for_the_same_keys() {
     }
 }
 
-/// Whatever is changed meanwhile and by whomever: nobody is lost, and nothing stays.
+/// Changes from any thread: no waiting call is lost, and nothing is left over.
 #[test]
 fn changes_from_all_sides_lose_nobody() {
     for algorithm in [Algorithm::Gcra, Algorithm::SlidingLog] {
@@ -387,13 +387,13 @@ fn changes_from_all_sides_lose_nobody() {
 #[derive(Debug)]
 struct Kept(Arc<()>);
 
-impl tollgate::watch::Observer for Kept {
-    fn decided(&self, _event: &tollgate::watch::Event<'_>) {
+impl tollgate::observe::Observer for Kept {
+    fn decided(&self, _event: &tollgate::observe::Event<'_>) {
         assert!(Arc::strong_count(&self.0) > 1);
     }
 }
 
-/// Nobody who waits keeps the limiter alive once it has left.
+/// A finished wait does not keep the limiter alive.
 #[test]
 fn nothing_is_kept_alive() {
     for algorithm in [Algorithm::Gcra, Algorithm::FixedWindow] {

@@ -2,16 +2,24 @@
 //! filters inside and outside, several outputs, scoped and global dispatchers.
 
 use crate::log_throttle::Recorder;
-use std::{sync::Barrier, thread, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Barrier,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
 use tollgate::{
     Driver, ManualClock, Quota, Tick,
     log::{LogThrottle, LogThrottleHandle},
 };
-use tracing::{Dispatch, Level, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 use tracing_subscriber::{
     EnvFilter, Layer,
     filter::{LevelFilter, dynamic_filter_fn, filter_fn},
-    layer::SubscriberExt,
+    layer::{Context, SubscriberExt},
     registry,
     registry::LookupSpan,
 };
@@ -33,7 +41,8 @@ fn written(output: &Recorder, level: Level) -> (u64, u64) {
     (lines_written, lines.iter().filter_map(|line| line.left_out).sum())
 }
 
-/// Emits `lines` lines of two levels from each of 8 threads, while the clock jumps and somebody flushes.
+/// Emits `lines` lines of two levels from each of 8 threads, while the clock jumps and the throttle
+/// is flushed.
 fn storm(dispatch: &Dispatch, hand: &ManualClock, handle: &LogThrottleHandle, lines: u64) {
     let start = Barrier::new(THREADS as usize + 1);
     thread::scope(|scope| {
@@ -77,7 +86,7 @@ fn nothing_is_lost_with_eight_threads_and_clock_jumps() {
     assert_eq!((info.0 + warn.0, info.1 + warn.1), (counts.passed, counts.left_out));
 }
 
-/// Where a filter stands that wants warnings only.
+/// The place of a filter that accepts warnings only.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Filtered {
     Nowhere,
@@ -87,7 +96,7 @@ enum Filtered {
     Outside,
     /// `throttle.wrap(output.with_filter(..))`
     Inside,
-    /// The same with a filter that looks at each line.
+    /// The same with a filter that checks each line.
     InsideDynamic,
 }
 
@@ -117,7 +126,8 @@ where
 fn nothing_is_lost_with_filters_inside_and_outside_and_a_second_output() {
     use Filtered::*;
     for filtered in [Nowhere, Globally, Outside, Inside, InsideDynamic] {
-        // Without another output, with one that takes everything, and with one that has a filter of its own.
+        // Without another output, with one that accepts everything, and with one that has a filter
+        // of its own.
         for other in [None, Some(LevelFilter::TRACE), Some(LevelFilter::INFO)] {
             // Added before or after the throttle: `tracing` calls them in that order.
             for is_first in [true, false] {
@@ -127,7 +137,7 @@ fn nothing_is_lost_with_filters_inside_and_outside_and_a_second_output() {
     }
 }
 
-/// Returns the other output, with a filter unless it takes everything.
+/// Returns the other output, with a filter unless it accepts everything.
 fn beside_with<S>(beside: &Recorder, level: LevelFilter) -> Output<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -156,7 +166,7 @@ fn check(filtered: Filtered, other: Option<LevelFilter>, is_first: bool) {
     let wants_info = filtered == Filtered::Nowhere;
     assert_eq!(warn.0 + warn.1, emitted, "{row}: {warn:?}");
     assert_eq!(info.0 + info.1, if wants_info { emitted } else { 0 }, "{row}: {info:?}");
-    // With few threads at work, the burst is much less than what was emitted.
+    // With few active threads, the burst is much less than the number of emitted lines.
     assert!(warn.1 > 0, "{row}: nothing was left out");
     let counts = handle.counts();
     if wants_info || matches!(filtered, Filtered::Globally | Filtered::Outside) {
@@ -213,4 +223,74 @@ fn nothing_is_lost_with_the_global_dispatcher() {
     let (lines, left_out) = written(&output, Level::INFO);
     assert_eq!((lines, left_out), (20, THREADS * 500 - 20));
     assert_eq!(handle.counts().left_out, left_out);
+}
+
+#[test]
+fn a_flush_is_heard_whatever_a_filter_was_asked_before() {
+    let (hand, output, beside) = (ManualClock::new(), Recorder::default(), Recorder::default());
+    let (throttle, handle) = throttle(&hand);
+    let throttled = throttle.wrap(output.clone()).with_filter(LevelFilter::INFO);
+    let stack = registry().with(throttled).with(beside.clone().with_filter(LevelFilter::DEBUG));
+    tracing::subscriber::with_default(stack, || {
+        (0..30).for_each(|_| tracing::warn!("line"));
+        // The filter of the throttle says no, and keeps that answer for an event that never comes.
+        assert!(tracing::enabled!(Level::DEBUG));
+        handle.flush();
+    });
+    assert_eq!(written(&output, Level::WARN), (20, 10));
+    assert_eq!(beside.lines().len(), 30, "the other output does not show the request to flush");
+}
+
+#[test]
+fn a_throttle_inside_another_is_flushed_and_the_outer_one_counts_no_request() {
+    let (hand, output) = (ManualClock::new(), Recorder::default());
+    let ((outer, outer_handle), (inner, inner_handle)) = (throttle(&hand), throttle(&hand));
+    let dispatch = Dispatch::new(registry().with(outer.wrap(inner.wrap(output.clone()))));
+    for _ in 0..200 {
+        inner_handle.flush();
+        outer_handle.flush();
+    }
+    tracing::dispatcher::with_default(&dispatch, || (0..30).for_each(|_| tracing::warn!("line")));
+    let counts = outer_handle.counts();
+    assert_eq!((counts.passed, counts.left_out), (20, 10));
+    outer_handle.flush();
+    assert_eq!(written(&output, Level::WARN), (20, 10));
+    assert!(written(&output, Level::ERROR) == (0, 0), "no output shows a request to flush");
+}
+
+#[test]
+fn notices_that_make_the_output_panic_are_written_later() {
+    /// Panics at the first notices.
+    struct Broken(Recorder, AtomicU64);
+    impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Broken {
+        fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+            let is_notice = event.metadata().target() == "tollgate::log";
+            assert!(!is_notice || self.1.fetch_add(1, Relaxed) >= 2, "the output is broken");
+            self.0.on_event(event, context);
+        }
+    }
+    let (hand, output) = (ManualClock::new(), Recorder::default());
+    let builder = LogThrottle::builder(Quota::per_second(1)).by("tenant");
+    let throttle = builder.driver(Driver::manual(&hand)).build().unwrap();
+    let handle = throttle.handle();
+    let broken = throttle.wrap(Broken(output.clone(), AtomicU64::new(0)));
+    let dispatch = Dispatch::new(registry().with(broken));
+    let log = || {
+        tracing::dispatcher::with_default(&dispatch, || {
+            for tenant in [1, 2, 3, 1, 2, 3] {
+                tracing::warn!(tenant, "line");
+            }
+        });
+    };
+    log();
+    assert!(catch_unwind(AssertUnwindSafe(|| handle.flush())).is_err());
+    log();
+    hand.advance(Duration::from_secs(2));
+    // A line that passes has the notice of its tenant before it.
+    assert!(catch_unwind(AssertUnwindSafe(log)).is_err());
+    hand.advance(Duration::from_secs(30));
+    let counts = handle.counts();
+    let (lines, left_out) = written(&output, Level::WARN);
+    // The line behind the notice that panicked was let through, and did not arrive.
+    assert_eq!((lines, left_out), (counts.passed - 1, counts.left_out));
 }

@@ -8,7 +8,7 @@ use std::{
 };
 use tollgate::log::LossyWriter;
 
-/// Longer than any test takes: a test that waits so long has failed.
+/// Longer than any test takes: a test that waits this long has failed.
 const LONG: Duration = Duration::from_secs(60);
 
 /// An output that a test opens and closes.
@@ -19,7 +19,7 @@ struct Disk(Arc<(Mutex<Content>, Condvar)>);
 struct Content {
     bytes: Vec<u8>,
     is_blocked: bool,
-    /// Bytes until it is full, if it is to be.
+    /// Bytes until it is full; `None` if it never is.
     room: Option<usize>,
     /// Writes that have begun.
     begun: usize,
@@ -189,4 +189,29 @@ fn a_line_that_can_never_fit_is_dropped_and_no_capacity_is_an_error() {
     assert_eq!((disk.text().as_str(), log.dropped()), ("[1 dropped]\n", 1));
     let error = LossyWriter::builder(io::sink()).capacity_bytes(0).start().unwrap_err();
     assert!(error.to_string().contains("0 bytes"));
+}
+
+#[test]
+fn an_output_that_panics_costs_counted_lines_and_the_next_ones_are_written() {
+    /// Panics in its first write.
+    struct Broken(Disk, bool);
+    impl Write for Broken {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            assert!(std::mem::replace(&mut self.1, true), "the output is broken");
+            self.0.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let disk = Disk::default();
+    let builder = LossyWriter::builder(Broken(disk.clone(), false));
+    let mut log = builder.notice(|lines| format!("[{lines} dropped]\n")).start().unwrap();
+    writeln_whole(&mut log, "one");
+    assert!(log.flush_within(LONG));
+    writeln_whole(&mut log, "two");
+    assert!(log.flush_within(LONG));
+    assert_eq!((log.written(), log.dropped()), (1, 1));
+    assert_eq!(disk.text(), "[1 dropped]\ntwo\n");
 }

@@ -1,4 +1,4 @@
-//! Waiting at a limiter: who passes when, and who is refused at once.
+//! Waiting for a limiter: which calls pass when, and which are refused at once.
 #![cfg(feature = "tokio")]
 
 use crate::queued::{poll, queued, times};
@@ -49,6 +49,15 @@ fn what_is_free_passes_at_once() {
         assert!(poll(&mut Box::pin(limiter.acquire_n(cost))).is_ready());
     }
     assert_eq!(limiter.available(), 0);
+}
+
+#[test]
+fn a_call_for_no_permit_is_counted_as_that_of_any_other_verb() {
+    let (limiter, _hand) = built(3, LimiterBuilder::counted);
+    assert!(poll(&mut Box::pin(limiter.acquire_n(0))).is_ready());
+    let _ = limiter.try_acquire_n(0);
+    let counts = limiter.counts();
+    assert_eq!((counts.allowed, counts.allowed_cost), (2, 0));
 }
 
 #[test]
@@ -174,7 +183,7 @@ fn a_reservation_that_stays_keeps_its_time() {
     let reservation = limiter.reserve(1).unwrap();
     waits.push(queued(limiter.acquire()));
     assert_eq!(reservation.act_at(), Tick::from_millis(3));
-    // The first leaves: the others move up, but not into the time of the reservation.
+    // The first is dropped: the others move up, but not into the time of the reservation.
     drop(waits.remove(0));
     assert_eq!(times(&hand, &mut waits), [1, 2]);
     reservation.keep();
@@ -326,7 +335,7 @@ fn counts_and_waits_are_told_when_the_wait_is_over() {
     assert_eq!((counts.allowed, counts.denied_later), (2, 1));
 }
 
-/// A waker that counts.
+/// A waker that counts its wakes.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 

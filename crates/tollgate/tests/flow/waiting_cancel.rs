@@ -1,4 +1,4 @@
-//! Whoever gives up waiting, in whatever way and at whatever point, takes nothing along (G5).
+//! A call that stops waiting, in any way and at any point, keeps no permit (G5).
 #![cfg(feature = "tokio")]
 
 use std::{
@@ -29,11 +29,11 @@ fn poll(wait: &mut Pin<Box<Wait>>) -> bool {
     wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).map(Result::unwrap).is_ready()
 }
 
-/// Costs of those who come one after the other, half a millisecond apart.
+/// Costs of calls that come one after the other, half a millisecond apart.
 const COSTS: [u64; 8] = [4, 2, 3, 1, 4, 1, 2, 3];
 
-/// Plays the scenario, in which everybody is polled every half millisecond, without those in
-/// `missing`. Who is `leaving` is polled so many times and then dropped. Returns who passed when.
+/// Plays the scenario without the calls in `missing`, and polls every call each half millisecond.
+/// The `leaving` call is polled this many times and then dropped. Returns when each call passed.
 fn play(
     (algorithm, newest_first): (Algorithm, bool),
     leaving: Option<(usize, usize)>,
@@ -67,8 +67,8 @@ fn play(
     passed
 }
 
-/// Polled k times and dropped, for every k: if it had not passed by then, everybody else passes no
-/// later than if it had never come once it is gone, and all is conserved.
+/// Polled k times and dropped, for every k: if the call had not passed by then, every other call
+/// passes no later, from the drop on, than without it, and all permits are conserved.
 #[test]
 fn dropped_after_every_number_of_polls() {
     for algorithm in Algorithm::ALL {
@@ -96,7 +96,7 @@ fn dropped_after_every_number_of_polls() {
                         let at = |list: &[(usize, u64)]| {
                             list.iter().find(|known| known.0 == *who).unwrap().1
                         };
-                        // With the newest first, permits go to somebody else than they would have.
+                        // With the newest first, permits go to other calls than without it.
                         if newest_first {
                             continue;
                         }
@@ -121,7 +121,7 @@ fn permits_that_were_set_aside_go_to_the_next_at_once() {
         while limiter.waiting() == 2 {
             hand.advance(MS);
         }
-        // The first has got its permits, and never comes for them.
+        // The first has its permits, and is never polled again.
         assert!(!poll(&mut waits[1]), "{algorithm}");
         drop(waits.remove(0));
         assert!(poll(&mut waits[0]), "{algorithm}");
@@ -170,7 +170,7 @@ fn dropped_while_it_holds_for_jitter() {
     assert_eq!((limiter.available(), limiter.waiting(), hand.timers()), (4, 0, 0));
 }
 
-/// It gave back permits of somebody who came after the reset once.
+/// It once gave back permits of a call that came after the reset.
 #[test]
 fn a_grant_that_is_held_gives_back_nothing_of_a_new_state() {
     for algorithm in Algorithm::ALL {
@@ -182,7 +182,7 @@ fn a_grant_that_is_held_gives_back_nothing_of_a_new_state() {
             hand.advance(MS);
         }
         if poll(&mut wait) {
-            continue; // a jitter of nothing
+            continue; // a jitter of zero
         }
         limiter.reset();
         assert!(limiter.try_acquire_n(4).is_allowed());
@@ -233,7 +233,7 @@ async fn a_future_that_nobody_polls_holds_up_nobody_else() {
     let limiter =
         Limiter::builder(Quota::per_second(10).burst(1)).clock(Clock::tokio()).build().unwrap();
     let _first = limiter.try_acquire();
-    // Two at the head, polled once and never again.
+    // Two calls at the head, polled once and never again.
     let mut forgotten = (Box::pin(limiter.acquire()), Box::pin(limiter.acquire()));
     poll_fn(|context| {
         assert!(forgotten.0.as_mut().poll(context).is_pending());
@@ -283,7 +283,7 @@ fn a_runtime_that_shuts_down_leaves_nothing_and_others_go_on() {
                 async move { limiter.acquire().await.map(drop) }
             });
         }
-        // Let them come to wait.
+        // Lets them start to wait.
         for _ in 0..3 {
             tokio::task::yield_now().await;
         }
@@ -291,7 +291,7 @@ fn a_runtime_that_shuts_down_leaves_nothing_and_others_go_on() {
     told.recv().unwrap();
     assert!(limiter.waiting() >= 11);
     drop(runtime);
-    // Whoever drove the queue may have gone with the runtime; the others pass all the same.
+    // The driver of the queue may have gone with the runtime; the other calls still pass.
     for other in others {
         assert_eq!(other.join().unwrap(), Ok(()));
     }
@@ -312,6 +312,38 @@ fn a_runtime_that_nobody_drives_holds_up_no_other() {
                 keyed.acquire(&7).await.unwrap();
             }
         });
+    }
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_holds_up_no_thread() {
+    for threads_before in [0, 1] {
+        let limiter = Limiter::new(Quota::per_second(1000).burst(1)).unwrap();
+        let _first = limiter.force(300);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (sender, ended) = mpsc::channel();
+        let block = || {
+            let (limiter, sender) = (limiter.clone(), sender.clone());
+            thread::spawn(move || {
+                let waits = limiter.acquire().within(Duration::from_secs(5));
+                sender.send(waits.block().map(drop)).unwrap();
+            });
+        };
+        (0..threads_before).for_each(|_| block());
+        while limiter.waiting() < threads_before {
+            thread::yield_now();
+        }
+        // A task, polled once in a runtime that does not run.
+        let mut forgotten = Box::pin(limiter.acquire());
+        let inside = runtime.enter();
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(forgotten.as_mut().poll(&mut context).is_pending());
+        drop(inside);
+        block();
+        for _ in 0..=threads_before {
+            let end = ended.recv_timeout(Duration::from_secs(20));
+            assert_eq!(end, Ok(Ok(())), "{threads_before} threads before the task");
+        }
     }
 }
 
@@ -339,7 +371,7 @@ fn a_runtime_without_timers_is_served_by_another_that_has_them() {
     let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let served = bare.block_on(async { limiter.acquire().within(Duration::from_secs(9)).await });
     assert!(crowd.join().unwrap(), "nobody of the good runtime is refused for the bad one");
-    // It was served by the other, or told that it cannot wait once the other was gone.
+    // The other runtime served it, or it was refused because that runtime was gone.
     assert!(served.is_ok() || matches!(served, Err(Refused::NoRuntime(_))), "{served:?}");
 }
 
@@ -384,4 +416,23 @@ fn threads_and_tasks_wait_in_one_queue() {
     });
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(limiter.waiting(), 0);
+}
+
+#[test]
+fn permits_of_a_call_that_left_before_it_passed_count_as_neither_allowed_nor_refunded() {
+    for algorithm in [Algorithm::Gcra, Algorithm::FixedWindow, Algorithm::SlidingLog] {
+        let (clock, hand) = Clock::manual();
+        let builder = Limiter::builder(Quota::per_second(2)).clock(clock).algorithm(algorithm);
+        let limiter = builder.counted().build().unwrap();
+        let _used = limiter.try_acquire_n(2);
+        let mut wait = Box::pin(limiter.acquire_n(2));
+        assert!(!poll(&mut wait), "{algorithm:?}");
+        // It has its permits, and leaves before it is polled again.
+        hand.advance(Duration::from_secs(1));
+        assert!(limiter.try_acquire().is_denied(), "{algorithm:?}");
+        drop(wait);
+        assert_eq!(limiter.available(), 2, "{algorithm:?}");
+        let counts = limiter.counts();
+        assert_eq!((counts.allowed_cost, counts.refunded), (2, 0), "{algorithm:?}");
+    }
 }

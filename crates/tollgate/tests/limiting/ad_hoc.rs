@@ -47,7 +47,7 @@ fn redis_cells_example_step_by_step() {
             (0, 0, "30/min burst 16", allowed(0), 32_000),
             (1_999, 1, "30/min burst 16", denied_for_ms(1), 30_001),
             (2_000, 1, "30/min burst 16", allowed(0), 32_000),
-            // Booked for 32 s whatever the quota: 16 at 1/s of 40, 160 at 10/s of 100.
+            // Booked for 32 s by any quota: 16 at 1/s of 40, 160 at 10/s of 100.
             (2_000, 1, "1/s burst 40", allowed(7), 33_000),
             (2_000, 1, "10/s burst 100", denied_for_ms(23_100), 33_000),
             (2_000, 1, "1/s burst 0", never(), 33_000),
@@ -221,7 +221,7 @@ fn keys_at_rest_leave_and_full_tables_stay_bounded() {
             }
         }
         assert!(capped.len() <= 100, "{}", capped.len());
-        // 1024 shards, with a few in each that nobody has looked at.
+        // 1024 shards, each with a few keys that were not used since.
         assert!(grown.len() < 6_000, "{} of 50 live", grown.len());
     }
 }
@@ -256,6 +256,15 @@ fn nonsense_is_refused_with_a_way_out() {
     let mut twice = [1, 2].map(|n| Demand::ad_hoc(&cell, b"k", 1, Quota::per_second(n)).unwrap());
     let error = store.acquire_now(&mut twice).unwrap_err();
     assert!(error.to_string().contains("appears twice with two quotas"), "{error}");
+    // Also beside other demands, and once the policies are in force.
+    for policy in [&cell, &window] {
+        let own = Demand::ad_hoc(policy, b"first", 1, Quota::per_minute(5)).unwrap();
+        let mut first = [Demand::new(&fixed, b"first", 1), own];
+        assert!(store.acquire_now(&mut first).unwrap().is_allowed());
+        let mut demands = [&fixed, policy].map(|it| Demand::new(it, b"first", 1));
+        let error = store.acquire_now(&mut demands).unwrap_err();
+        assert!(error.to_string().contains("give one with Demand::ad_hoc"), "{error}");
+    }
     assert!(cell.is_ad_hoc() && window.is_ad_hoc() && !fixed.is_ad_hoc());
 }
 
@@ -288,7 +297,7 @@ fn a_restart_changes_nothing() {
             assert_eq!(before.save(folder.file("state")).unwrap(), 100);
             let down = Duration::from_millis(down_ms);
             hand.advance(down);
-            // As real clocks do, a new one starts a year after its origin.
+            // Like real clocks, a new one starts a year after its origin.
             let (after, _) = start(ms(366 * 86_400_000 + 77), wall + down);
             after.restore(folder.file("state")).unwrap();
             for number in 0..100 {
@@ -308,7 +317,7 @@ fn many_threads_admit_exactly_what_the_quotas_say() {
     let policies = [Policy::ad_hoc("cell"), Policy::ad_hoc_window("w", MINUTE).unwrap()];
     for (store, _hand) in stores() {
         for policy in &policies {
-            // The same quota, said in two ways.
+            // The same quota in two notations.
             let quotas = [Quota::per_minute(700), Quota::per_minute(700).burst(700)];
             let admitted: u64 = std::thread::scope(|scope| {
                 let ask = |quota: Quota| {
@@ -325,6 +334,33 @@ fn many_threads_admit_exactly_what_the_quotas_say() {
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
             assert_eq!(admitted, 700, "{}", policy.name());
+        }
+    }
+}
+
+/// Reservations of a rate are open while their policy becomes a budget that never refills. To settle them wrote a time
+/// over the permits that the budget had counted, which freed it.
+#[test]
+fn reservations_of_a_rate_free_nothing_of_a_budget() {
+    let rate = Policy::new("p", Quota::per_second(10)).unwrap();
+    let budget = Policy::new("p", Quota::once(1000)).unwrap();
+    for actual in [0, 20] {
+        for (store, hand) in stores() {
+            let reserve = || block_on(store.reserve(&mut [Demand::new(&rate, b"key", 1)], MINUTE));
+            let open: Vec<_> = (0..5).map(|_| reserve().unwrap().id.unwrap()).collect();
+            let mut passed = 0;
+            let mut drain = || {
+                while store.acquire_one_now(&budget, b"key", 1).unwrap().is_allowed() {
+                    passed += 1;
+                }
+            };
+            drain();
+            for id in open {
+                assert!(block_on(store.settle(id, &[actual])).unwrap());
+                hand.advance(SECOND);
+                drain();
+            }
+            assert_eq!(passed, 1000, "settled with {actual}");
         }
     }
 }

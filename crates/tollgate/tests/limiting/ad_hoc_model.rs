@@ -14,11 +14,11 @@ const COUNTS: [u64; 10] = [1, 3, 7, 9, 11, 60, 100, 700, 1_000_000, 900_000_000]
 /// quota takes a whole number of them.
 const PARTS: i128 = 69_300_000_000;
 
-/// The time up to which the limiter is booked, exactly, and how far the word may be off.
+/// The time up to which the limiter is booked, exactly, and the largest error of the word.
 #[derive(Default)]
 struct Model {
     tat: i128,
-    /// In quarters: three since the limiter was last at rest, three more for each change of quota.
+    /// In quarters: three since the limiter was last idle, three more for each change of quota.
     slack: i128,
     last: Option<Quota>,
 }
@@ -27,7 +27,7 @@ fn parts(now: Tick) -> i128 {
     4 * i128::from(now.as_nanos()) * PARTS
 }
 
-/// What a permit takes.
+/// The time of one permit.
 fn interval(quota: &Quota) -> i128 {
     4 * quota.period().as_nanos() as i128 * PARTS / i128::from(quota.count())
 }
@@ -46,7 +46,7 @@ impl Model {
         self.tat.max(parts(now)) + i128::from(cost) * interval(quota)
     }
 
-    /// What would be left of the burst, in time; negative if the call may not pass.
+    /// The rest of the burst after the call, as time; negative if the call may not pass.
     fn margin(&self, quota: &Quota, now: Tick, cost: u64) -> i128 {
         let full = i128::from(quota.capacity()) * interval(quota);
         parts(now) + full - self.next(quota, now, cost)
@@ -99,18 +99,18 @@ proptest! {
         for call in calls {
             at += call.gap_ns;
             let (now, Call { quota, cost, .. }) = (ns(at), call);
-            let timed = Gcra::new(&quota).unwrap();
+            let gcra = Gcra::new(&quota).unwrap();
             model.prepare(&quota, now);
             let slack = model.slack * PARTS;
             if call.forced {
-                prop_assert!(timed.charge(&mut tat, now, cost));
+                prop_assert!(gcra.charge(&mut tat, now, cost));
                 if cost > 0 {
                     model.tat = model.next(&quota, now, cost);
                 }
                 continue;
             }
             let before = tat;
-            let decision = timed.decide(&mut tat, now, cost);
+            let decision = gcra.decide(&mut tat, now, cost);
             let margin = model.margin(&quota, now, cost);
             if cost > quota.capacity() {
                 prop_assert!(decision.is_never());
@@ -123,22 +123,22 @@ proptest! {
             if decision.is_denied() {
                 prop_assert_eq!(before, tat, "a refusal leaves the word");
             }
-            // What is left, and never more than the capacity.
+            // The remaining permits, at most the capacity.
             let spare = model.margin(&quota, now, 0);
             let whole = |spare: i128| spare.max(0) / interval(&quota);
             let remaining = i128::from(decision.remaining());
             prop_assert!((whole(spare - slack)..=whole(spare + slack)).contains(&remaining));
             prop_assert!(decision.remaining() <= decision.limit());
             prop_assert_eq!(decision.limit(), quota.capacity());
-            prop_assert_eq!(decision.remaining(), timed.available(&tat, now));
-            // When, to the tick.
+            prop_assert_eq!(decision.remaining(), gcra.available(&tat, now));
+            // The wait, to the tick.
             if let Some(retry) = decision.retry_at() {
-                prop_assert!(timed.peek(&tat, retry, cost).is_allowed());
-                prop_assert!(timed.peek(&tat, ns(retry.as_nanos() - 1), cost).is_denied());
+                prop_assert!(gcra.peek(&tat, retry, cost).is_allowed());
+                prop_assert!(gcra.peek(&tat, ns(retry.as_nanos() - 1), cost).is_denied());
                 prop_assert!((parts(retry) - parts(now) + margin).abs() <= slack + 4 * PARTS);
             }
             let full = decision.full_at().unwrap();
-            prop_assert_eq!(timed.available(&tat, full), quota.capacity());
+            prop_assert_eq!(gcra.available(&tat, full), quota.capacity());
             prop_assert!(full == now || (parts(full) - model.tat).abs() <= slack + 4 * PARTS);
         }
     }
@@ -148,36 +148,36 @@ proptest! {
         quota in quotas(), costs in prop::collection::vec(1..9_u64, 1..60),
         start in 0..1_000_000_000_000_000_u64,
     ) {
-        let (timed, now) = (Gcra::new(&quota).unwrap(), ns(start));
+        let (gcra, now) = (Gcra::new(&quota).unwrap(), ns(start));
         let (mut tat, mut left) = (0, quota.capacity());
         for cost in costs {
-            let decision = timed.decide(&mut tat, now, cost);
+            let decision = gcra.decide(&mut tat, now, cost);
             prop_assert_eq!(decision.is_allowed(), cost <= left);
             left -= if cost <= left { cost } else { 0 };
             prop_assert_eq!(decision.remaining(), left);
-            let given = timed.refund(&mut tat, now, 1);
-            prop_assert_eq!(timed.whole_permits(given), u64::from(left < quota.capacity()));
-            let _ = timed.charge(&mut tat, now, timed.whole_permits(given));
-            prop_assert_eq!(timed.available(&tat, now), left);
+            let given = gcra.refund(&mut tat, now, 1);
+            prop_assert_eq!(gcra.whole_permits(given), u64::from(left < quota.capacity()));
+            let _ = gcra.charge(&mut tat, now, gcra.whole_permits(given));
+            prop_assert_eq!(gcra.available(&tat, now), left);
         }
     }
 }
 
-/// Whoever always comes as soon as told gets the rate exactly: nothing accumulates.
+/// A caller that always retries at the reported time gets the rate exactly: no error accumulates.
 #[test]
 fn the_long_run_rate_is_exact() {
     for (count, period_ns) in
         [(3, 1_000_000_000_u64), (7, 60_000_000_000), (700_000_001, 1_000_000_000), (999, 1_000)]
     {
         let quota = Quota::per(count, Duration::from_nanos(period_ns)).burst(5);
-        let timed = Gcra::new(&quota).unwrap();
+        let gcra = Gcra::new(&quota).unwrap();
         let (mut tat, mut now) = (0, ns(987_654_321));
         let start = now;
         for number in 1..=20_000_u64 {
-            let decision = timed.decide(&mut tat, now, 1);
+            let decision = gcra.decide(&mut tat, now, 1);
             if let Some(retry) = decision.retry_at() {
                 now = retry;
-                assert!(timed.decide(&mut tat, now, 1).is_allowed());
+                assert!(gcra.decide(&mut tat, now, 1).is_allowed());
             }
             let due = number.saturating_sub(5) as u128 * u128::from(period_ns);
             let due = due.div_ceil(count.into()) as u64;
@@ -189,11 +189,11 @@ fn the_long_run_rate_is_exact() {
 
 #[test]
 fn corners_of_time_and_cost() {
-    let timed = Gcra::new(&Quota::per_second(10).burst(5)).unwrap();
+    let gcra = Gcra::new(&Quota::per_second(10).burst(5)).unwrap();
     let mut tat = 0;
     for (row, (at_ms, cost, expected)) in [
         (10_000, 5, allowed(0)),
-        (9_000, 1, denied_for_ms(1_100)), // time backwards: as of then
+        (9_000, 1, denied_for_ms(1_100)), // time backwards: as at 10 000
         (10_000, u64::MAX, never()),
         (10_100, 1, allowed(0)),
         (u64::MAX / 1_000_000, 5, allowed(0)),
@@ -202,7 +202,7 @@ fn corners_of_time_and_cost() {
     .into_iter()
     .enumerate()
     {
-        let decision = timed.decide(&mut tat, ms(at_ms), cost);
+        let decision = gcra.decide(&mut tat, ms(at_ms), cost);
         assert_eq!(seen(&decision), expected, "row {row}, at {at_ms} ms");
     }
     let nothing = Gcra::new(&Quota::per_second(10).burst(0)).unwrap();

@@ -1,4 +1,4 @@
-//! What the types promise at compile time.
+//! The guarantees of the types at compile time.
 
 use std::fmt::Debug;
 use tollgate::{
@@ -7,7 +7,7 @@ use tollgate::{
     LimiterBuilder, ManualClock, Open, OpenReason, Outcome, ParseQuotaError, Pass, Quota,
     QuotaError, Refused, Reservation, RetryBudget, RetryBudgetBuilder, RetryCounts, RetryPolicy,
     RetryPolicyBuilder, RetryPolicyError, ShouldRetry, Tick, TimerId, Trip, adaptive,
-    adaptive::rate, hierarchy, watch,
+    adaptive::rate, hierarchy, observe,
 };
 
 fn shared<T: Send + Sync + Debug>() {}
@@ -16,20 +16,21 @@ fn error<T: std::error::Error + Send + Sync + 'static>() {}
 
 #[test]
 fn what_observes_is_shareable_and_printable() {
-    shared::<watch::DenialLog>();
-    shared::<watch::HealthCheck>();
-    shared::<watch::Registry>();
-    shared::<watch::Report>();
-    shared::<watch::StripedCounter>();
-    shared::<watch::TracingObserver>();
-    shared::<watch::WeakCollector>();
-    shared::<watch::Snapshot>();
-    shared::<watch::WaitHistogram>();
-    value::<watch::Health>();
-    value::<watch::Counts>();
-    value::<watch::Family>();
-    value::<watch::KeyForm>();
-    error::<watch::RegistryError>();
+    shared::<observe::DenialLog>();
+    shared::<observe::HealthCheck>();
+    shared::<observe::Registry>();
+    shared::<observe::Report>();
+    shared::<observe::StripedCounter>();
+    #[cfg(feature = "tracing")]
+    shared::<observe::TracingObserver>();
+    shared::<observe::WeakCollector>();
+    shared::<observe::Snapshot>();
+    shared::<observe::WaitHistogram>();
+    value::<observe::Health>();
+    value::<observe::Counts>();
+    value::<observe::Family>();
+    value::<observe::KeyForm>();
+    error::<observe::RegistryError>();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Circuit breakers: what passes when, and the faults of other libraries.
+//! Circuit breakers: which calls pass when, and the faults of other libraries.
 
 use std::{
     sync::{
@@ -45,7 +45,7 @@ fn pass(breaker: &Breaker) -> Pass<'_> {
     breaker.try_pass().unwrap()
 }
 
-/// Opens a breaker of [`fragile`], and moves to the instant at which it tries.
+/// Opens a breaker of [`fragile`], and moves to the instant of its first trial.
 fn open_and_due() -> (Breaker, ManualClock) {
     let (breaker, hand) = fragile();
     assert_eq!(calls(&breaker, "F"), 1);
@@ -68,7 +68,7 @@ fn polly_documents_these_numbers() {
         (50, 2, "F", false),
         (50, 4, "SSFF", true),
         (50, 4, "SSSFF", false),
-        (50, 2, "IIIIF", false), // what is ignored is no call
+        (50, 2, "IIIIF", false), // an ignored call does not count
         (100, 1, "O", true),
     ] {
         let breaker = ratio(percent, min);
@@ -274,7 +274,7 @@ fn the_dependencys_own_time_opens_it_for_that_long() {
     pass(&breaker).end_until(CallOutcome::Overload, Tick::from_secs(100));
     assert_eq!(breaker.peek().unwrap_err().retry_at(), Some(Tick::from_secs(100)));
     hand.set(Tick::from_secs(100));
-    // A time that has passed is a plain end, and so is one that comes with nothing.
+    // A time in the past has no effect, and neither has a time with an ignored outcome.
     pass(&breaker).end_until(CallOutcome::Ignore, Tick::from_secs(900));
     for _ in 0..3 {
         pass(&breaker).end_until(CallOutcome::Success, Tick::from_secs(99));
@@ -402,7 +402,7 @@ fn while_it_is_open_nothing_behind_it_is_charged_or_called() {
                 called += 1;
                 pass.end(outcome);
             }
-            // A refusal of one's own feeds nobody.
+            // The caller's own refusal does not count.
             false => pass.end(CallOutcome::Ignore),
         }
     };

@@ -1,4 +1,4 @@
-//! Corners that a review found: every test here failed once, and its comment says what was wrong.
+//! Faults that a review found: every test here failed once, and its comment describes the fault.
 #![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test may panic and wait")]
 
@@ -12,7 +12,8 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Assigned, Clock, KeyedBuilder, KeyedLimiter, Limiter, Limits, ManualClock, Quota, WhenFull,
+    Assigned, Clock, KeyedBuilder, KeyedLimiter, Limiter, Limits, ManualClock, Quota, Tick,
+    WhenFull,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -57,6 +58,48 @@ fn a_refund_and_a_change_of_quota_do_not_wait_for_each_other() {
     }
 }
 
+/// What a longer quota has left counts as one burst from the change on. It counted again as soon as it came
+/// within a burst: a key of "10/h" that had been full of "10/s" for an hour was empty for a second.
+#[test]
+fn a_key_that_has_refilled_after_a_change_stays_full() {
+    let (builder, hand) = keyed(Quota::per_hour(10));
+    let limiter = builder.build().unwrap();
+    assert!(limiter.try_acquire_n("key", 10).is_allowed());
+    limiter.set_quota(Quota::per_second(10)).unwrap();
+    for (wait, available) in
+        [(SECOND / 2, 5), (SECOND / 2, 10), (HOUR - 2 * SECOND, 10), (SECOND / 2, 10)]
+    {
+        hand.advance(wait);
+        assert_eq!(limiter.available("key"), available, "at {:?}", limiter.now());
+    }
+}
+
+/// The same at the next change: what was left counted from the latest one.
+#[test]
+fn a_key_that_has_refilled_after_a_change_stays_full_at_the_next_one() {
+    let (builder, hand) = keyed(Quota::per_hour(10));
+    let limiter = builder.build().unwrap();
+    assert!(limiter.try_acquire_n("key", 10).is_allowed());
+    limiter.set_quota(Quota::per_second(10)).unwrap();
+    hand.advance(10 * SECOND);
+    for count in [10, 20, 40, 10] {
+        limiter.set_quota(Quota::per_second(count)).unwrap();
+        assert_eq!(limiter.available("key"), count);
+    }
+}
+
+/// The same where the longer quota takes a quarter longer: the wait for ten is over when it was said to be.
+#[test]
+fn a_wait_named_after_a_change_is_exact() {
+    let (builder, hand) = keyed(Quota::per_second(10).burst(13));
+    let limiter = builder.build().unwrap();
+    assert!(limiter.try_acquire_n("key", 13).is_allowed());
+    limiter.set_quota(Quota::per_second(9).burst(10)).unwrap();
+    let denied = limiter.try_acquire_n("key", 10);
+    hand.advance(denied.retry_after(limiter.now()).unwrap());
+    assert!(limiter.try_acquire_n("key", 10).is_allowed(), "{denied:?}");
+}
+
 // ---- reservations ----
 
 /// A ledger that is emptied by `reset` is removed, and the next one counts its ids from zero
@@ -85,7 +128,7 @@ fn a_reservation_of_before_a_clear_takes_no_right_away() {
     assert_eq!(new.cancel(), 5);
 }
 
-/// What was reserved is a time, whatever the quota.
+/// A reservation is an amount of time, whatever the quota.
 #[test]
 fn a_reservation_of_before_a_change_of_quota_gives_back_what_it_took() {
     let (builder, _hand) = keyed(Quota::per_hour(10));
@@ -96,6 +139,41 @@ fn a_reservation_of_before_a_change_of_quota_gives_back_what_it_took() {
     assert_eq!(old.cancel(), 5);
     assert_eq!(limiter.available("key"), 15);
     new.keep();
+}
+
+/// A reservation of nothing moved an idle limiter to its time: an earlier call was refused.
+#[test]
+fn a_reservation_of_nothing_changes_nothing() {
+    let limiter = Limiter::new(Quota::per_second(10)).unwrap();
+    let (early, late) = (Tick::from_secs(1), Tick::from_secs(2));
+    limiter.reserve_at(late, 0, Duration::ZERO).unwrap().keep();
+    assert!(limiter.try_acquire_at(early, 10).is_allowed());
+}
+
+/// A shorter quota cuts what is booked to one burst. Each reservation of before gave back its own time all
+/// the same: ten of "10/h" freed a burst of "10/s" each.
+#[test]
+fn reservations_of_before_a_shorter_quota_give_back_one_burst_in_all() {
+    for youngest_first in [false, true] {
+        let (builder, hand) = keyed(Quota::per_hour(10));
+        let limiter = builder.build().unwrap();
+        let mut old: Vec<_> = (0..10).map(|_| limiter.reserve("key", 1).unwrap()).collect();
+        hand.advance(SECOND);
+        limiter.set_quota(Quota::per_second(10)).unwrap();
+        // One that is made meanwhile keeps its claim.
+        assert_eq!(limiter.reserve("key", 1).unwrap().cancel(), 1);
+        if youngest_first {
+            old.reverse();
+        }
+        let mut passed = 0;
+        for reservation in old {
+            reservation.cancel();
+            while limiter.try_acquire("key").is_allowed() {
+                passed += 1;
+            }
+        }
+        assert_eq!(passed, 10, "at one instant; the youngest first: {youngest_first}");
+    }
 }
 
 /// A place on the time line of one quota means nothing to a budget, which counts permits.
@@ -112,8 +190,8 @@ fn a_claim_does_not_outlive_a_change_to_a_budget() {
     assert_eq!((old.cancel(), limiter.available("key")), (0, before));
 }
 
-/// The function of the key is not asked when a reservation ends, so after `life` the key counts
-/// as one of the default class: its claim is dropped.
+/// When a reservation ends, the limiter does not call the function of the key, so after `life` the
+/// key counts as one of the default class: its claim is dropped.
 #[test]
 fn a_cancel_gives_back_after_the_life_of_a_chosen_quota() {
     let (builder, hand) = keyed(Quota::per_hour(1));
@@ -124,8 +202,8 @@ fn a_cancel_gives_back_after_the_life_of_a_chosen_quota() {
     assert!(reservation.cancel() >= 49);
 }
 
-/// As above, and worse: settling with more carries the state over to the default quota, and what
-/// was left above that quota's burst is gone when the key comes back.
+/// As above, and worse: settling with more converts the state to the default quota, and the part
+/// above that quota's burst is lost when the key comes back.
 #[test]
 fn a_settlement_leaves_a_key_with_its_chosen_quota() {
     let (builder, hand) = keyed(Quota::per_hour(1));
@@ -137,8 +215,7 @@ fn a_settlement_leaves_a_key_with_its_chosen_quota() {
     assert!(limiter.available("key") >= 94, "{} left", limiter.available("key"));
 }
 
-/// A reservation of nothing has no entry, so nothing is booked when it turns out to cost
-/// something.
+/// A reservation of nothing has no entry, so nothing is booked when its actual cost is not zero.
 #[test]
 fn a_reservation_of_nothing_can_be_settled_with_something() {
     let (builder, _hand) = keyed(Quota::per_hour(10));
@@ -148,8 +225,8 @@ fn a_reservation_of_nothing_can_be_settled_with_something() {
     assert_eq!(limiter.available("key"), 6);
 }
 
-/// Of a key without room, `KeyedLimiter. reserve` takes from the shared budget and forgets that
-/// it can be given back (`Limits. reserve` does not).
+/// If a key finds no room, `KeyedLimiter::reserve` takes from the shared budget, and the
+/// reservation cannot be given back (that of `Limits::reserve` can).
 #[test]
 fn a_reservation_from_the_shared_budget_can_be_cancelled() {
     let (builder, _hand) = keyed(Quota::per_hour(1));
@@ -162,8 +239,8 @@ fn a_reservation_from_the_shared_budget_can_be_cancelled() {
 
 // ---- several limits ----
 
-/// Two new keys without room share one budget, but are asked as if each had its own: `leader` is
-/// found among the charges as given, before the budget takes the place of the keys. 240.
+/// Two new keys without room share one budget, but are decided as if each had its own: the search
+/// for `leader` uses the charges as given, before the budget takes the place of the keys.
 #[test]
 fn two_keys_without_room_do_not_overdraw_what_they_share() {
     let (builder, _hand) = keyed(Quota::per_hour(10));
@@ -174,9 +251,9 @@ fn two_keys_without_room_do_not_overdraw_what_they_share() {
     assert!(Limits::new(&charges).unwrap().try_acquire().is_denied(), "one permit for two");
 }
 
-/// A key without room that is given twice, beside a limit that refuses: only the first of the two
-/// is marked as saturated, the other still asks the table, is told `Full`, and `look_untouched`
-/// takes that for `Stale`: the decision starts again forever.
+/// A key without room occurs twice, beside a limit that refuses: only the first of the two is
+/// marked as saturated. The other still tries the table and gets `Full`, which `look_untouched`
+/// takes for `Stale`: the decision starts again forever.
 #[test]
 fn a_key_without_room_that_is_given_twice_is_decided() {
     let (done, ended) = mpsc::channel();
@@ -194,9 +271,9 @@ fn a_key_without_room_that_is_given_twice_is_decided() {
 
 // ---- quotas ----
 
-/// `Core. who` reads the note before it reads the stamp (161): if the class is retired and its
-/// number given to another quota in between, the check passes and the decision is made under the
-/// other quota.
+/// `Core::who` reads the override before it reads the stamp: if the class is retired and its number
+/// given to another quota in between, the check passes and the decision is made under the other
+/// quota.
 #[test]
 fn no_decision_is_made_under_the_quota_of_another_tier() {
     let (small, large) = (Quota::per_hour(10), Quota::per_hour(1_000_000));
@@ -225,7 +302,7 @@ fn no_decision_is_made_under_the_quota_of_another_tier() {
     assert_eq!(wrong.load(Relaxed), 0, "a key of the small tier was told another limit");
 }
 
-/// Also of keys whose slot moves to its other bucket meanwhile.
+/// Also for keys whose slot moves to its other bucket meanwhile.
 #[test]
 fn a_budget_keeps_what_is_used_through_changes_of_quota() {
     let (builder, _hand) = keyed(Quota::once(1000));
@@ -267,8 +344,8 @@ fn a_budget_keeps_what_is_used_through_changes_of_quota() {
     assert_eq!(wrong, 0, "keys with another number of permits left than before");
 }
 
-/// The answer of the function counts only if there is room for a note; else, and with a life of
-/// zero, the key silently has the default quota. `unusable_quotas` does not go up.
+/// The answer of the function counts only if there is room for an override; without room, or with a
+/// life of zero, the key silently has the default quota. `unusable_quotas` does not go up.
 #[test]
 fn a_chosen_quota_without_room_for_a_note_is_counted() {
     let (builder, _hand) = keyed(Quota::per_hour(1));
@@ -289,8 +366,7 @@ fn a_chosen_quota_that_is_not_kept_holds_nevertheless() {
     assert_eq!(limiter.try_acquire("key").limit(), 100);
 }
 
-/// The function's answer replaces an override that was made while the function ran. ` whatever is
-/// there).
+/// The function's answer replaces an override that was made while the function ran.
 #[test]
 fn an_override_is_not_undone_by_a_slow_function() {
     let (builder, _hand) = keyed(Quota::per_hour(1));

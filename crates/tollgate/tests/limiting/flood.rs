@@ -1,4 +1,4 @@
-//! G8: what a full table does, and what a flood of keys cannot do to it.
+//! G8: how a full table behaves, and that a flood of keys does no harm.
 
 use crate::support::*;
 use std::{collections::HashSet, time::Duration};
@@ -23,8 +23,8 @@ fn limiter(table: Table, keys: u64, quota: Quota) -> (KeyedBuilder<u64>, ManualC
     (builder, hand)
 }
 
-/// Twenty million fresh keys, one permit each, against a table for one million. In the meantime an
-/// abuser asks all the time, and a thousand honest keys ask as often as they may.
+/// Twenty million fresh keys, one permit each, against a table for one million. Meanwhile an abuser
+/// calls all the time, and a thousand honest keys call as often as they may.
 #[test]
 fn twenty_million_fresh_keys_wash_nobody_out() {
     // Without optimisation 200 000 fresh keys against 20 000 do; `./test long` runs all.
@@ -45,7 +45,7 @@ fn twenty_million_fresh_keys_wash_nobody_out() {
                 by_abuser += u64::from(limiter.try_acquire(&ABUSER).is_allowed());
             }
             if key % (FLOOD / 8000) == 0 {
-                // 8000 asks of 1000 keys within 40 s: eight each, of ten they may have.
+                // 8000 calls of 1000 keys within 40 s: eight each, of ten that they may make.
                 let honest = honest(key / (FLOOD / 8000));
                 refused_honest += u64::from(limiter.try_acquire(&honest).is_denied());
                 hand.advance(Duration::from_millis(5));
@@ -57,17 +57,21 @@ fn twenty_million_fresh_keys_wash_nobody_out() {
         }
         assert_eq!(by_abuser, 0, "{table:?}: forty seconds earn an abuser nothing");
         assert_eq!(refused_honest, 0, "{table:?}");
-        // Without what an empty table takes.
+        // Without the memory of an empty table.
         let per_key = (most_bytes as u64 - 128 * 1024) / CAP;
-        assert!(per_key <= 31, "{table:?}: {per_key} bytes for each key of the cap");
+        // The shard with the most keys determines the memory of all, and in a small table it has
+        // more than others.
+        let most = if cfg!(debug_assertions) { 37 } else { 31 };
+        assert!(per_key <= most, "{table:?}: {per_key} bytes for each key of the cap");
         assert!(most_keys as u64 <= CAP, "{table:?}: {most_keys} keys");
         let counts = limiter.table_counts();
         assert!(counts.evicted > FLOOD - 2 * CAP, "{table:?}: {counts:?}");
     }
 }
 
-/// A flood on a slow quota, whose keys are live for long, does not evict an abuser of a fast one: a full
-/// table compares how much of its quota each has used, and not until when. Windows likewise.
+/// A flood on a slow quota, whose keys are live for long, does not evict an abuser of a fast one: a
+/// full table compares the used share of each quota, not the end of its use. The same holds for
+/// windows.
 #[test]
 fn a_flood_of_another_quota_evicts_no_abuser() {
     const CAP: u64 = 5_000;
@@ -96,6 +100,35 @@ fn a_flood_of_another_quota_evicts_no_abuser() {
     }
 }
 
+/// The same if one call uses up the quota of each key of the flood: then its entries are as far from full as the
+/// abuser's, and those that refill late make room.
+#[test]
+fn a_flood_of_keys_that_are_used_up_evicts_no_abuser() {
+    for algorithm in [Algorithm::Gcra, Algorithm::FixedWindow, Algorithm::SlidingCounter] {
+        for bounded in [false, true] {
+            let (clock, hand) = Clock::manual();
+            let builder = MemoryStore::builder().clock(clock);
+            let builder = if bounded { builder.bounded(2000) } else { builder.max_keys(2000) };
+            let store = builder.build().unwrap();
+            let of = |name, quota| Policy::with_algorithm(name, quota, algorithm).unwrap();
+            let (fast, slow) = (of("fast", Quota::per_second(10)), of("slow", Quota::per_hour(1)));
+            let (mut by_abuser, mut key) = (0, 0_u64);
+            for _ in 0..2000 {
+                for _ in 0..20 {
+                    key += 1;
+                    let flood = store.acquire_one_now(&slow, &key.to_be_bytes(), 1).unwrap();
+                    assert!(flood.is_allowed(), "a fresh key is full");
+                }
+                while store.acquire_one_now(&fast, b"abuser", 1).unwrap().is_allowed() {
+                    by_abuser += 1;
+                }
+                hand.advance(Duration::from_millis(5));
+            }
+            assert!(by_abuser <= 110, "{algorithm}, bounded {bounded}: {by_abuser} in ten seconds");
+        }
+    }
+}
+
 #[test]
 fn a_capped_table_holds_its_cap_exactly() {
     for keys in [1, 2, 7, 1000] {
@@ -106,11 +139,13 @@ fn a_capped_table_holds_its_cap_exactly() {
             assert_eq!(limiter.len() as u64, (key + 1).min(keys), "cap {keys}, key {key}");
         }
         hand.advance(Duration::from_secs(60));
-        // All are at rest: as many fresh ones find room as the cap says, and no live one goes.
+        // All keys are idle: as many fresh ones find room as the cap says, and no live one is
+        // evicted.
         let evicted = limiter.table_counts().evicted;
         (1_000_000..1_000_000 + keys)
             .for_each(|key| assert!(limiter.try_acquire(&key).is_allowed()));
-        // Where a fresh one replaced another, one at rest was left over, and may have been swept since.
+        // Where a fresh key replaced another, an idle one was left over, and may have been swept
+        // since.
         let (len, replaced) = (limiter.len() as u64, limiter.table_counts().evicted - evicted);
         assert!(len <= keys && keys - len <= replaced, "{len} of {keys}, {replaced} replaced");
         if keys <= 7 {
@@ -143,7 +178,7 @@ fn the_entry_nearest_to_full_makes_room() {
         let (builder, _) = limiter(table, 8, Quota::per_hour(10));
         let limiter = builder.build().unwrap();
         let keys: Vec<u64> = (0..20).collect();
-        // Heavier and heavier: each newcomer finds only lighter ones, and the heaviest stay.
+        // Heavier and heavier: each new key finds only lighter ones, and the heaviest stay.
         for key in &keys {
             let _ = limiter.try_acquire_n(key, 1 + key % 10);
         }
@@ -210,7 +245,7 @@ fn keys_of_all_tables_leave_when_they_are_at_rest() {
     for table in [Table::Capped, Table::Bounded] {
         let (builder, hand) = limiter(table, 10_000, Quota::per_second(10).burst(2));
         let limiter = builder.when_full(WhenFull::Refuse).build().unwrap();
-        // Each key is at rest after 200 ms at most; 40 ms bring a thousand others.
+        // Each key is idle after 200 ms at most; 40 ms bring a thousand others.
         for _ in 0..300 {
             for _ in 0..1000 {
                 let decision = limiter.try_acquire_n(&random.next(), 1 + random.below(2));

@@ -1,4 +1,4 @@
-//! Limiters, keys, stores, hierarchies and concurrency: what they decide.
+//! The decisions of limiters, keys, stores, hierarchies and concurrency limits.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod ad_hoc;
@@ -29,9 +29,11 @@ mod limits;
 mod many_policies;
 mod metrics;
 mod model;
+mod observe;
 mod oracle;
 mod peer_faults;
 mod quota_change;
+mod quota_flapping;
 mod quota_table;
 mod rate;
 mod refund;
@@ -48,4 +50,3 @@ mod support;
 mod threads;
 mod time;
 mod top_keys;
-mod watch;

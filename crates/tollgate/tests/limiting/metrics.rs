@@ -18,9 +18,9 @@ use tollgate::{
     },
     hedge::HedgePolicy,
     hierarchy::Class,
+    observe::{Collector, Health, Registry, RegistryError, Report},
     retry_sync,
     self_throttle::SelfThrottle,
-    watch::{Collector, Health, Registry, RegistryError, Report},
 };
 
 /// Reads one collector alone.
@@ -395,6 +395,25 @@ fn the_text_of_metrics_has_every_decision_of_eight_threads() {
 }
 
 #[test]
+fn a_table_of_keys_says_how_many_it_takes() {
+    let limiter = || KeyedLimiter::<u64>::builder(Quota::per_second(1));
+    let bounded = limiter().bounded(1000).build().unwrap();
+    let capped = limiter().max_keys(5000).build().unwrap();
+    let registry = Registry::new();
+    registry.add("bounded", &bounded).unwrap();
+    registry.add("capped", &capped).unwrap();
+    let _ = capped.try_acquire(&1);
+    let text = registry.prometheus();
+    for line in [
+        "tollgate_keys_limit{limiter=\"bounded\"} 1000",
+        "tollgate_keys_limit{limiter=\"capped\"} 5000",
+        "tollgate_keys{limiter=\"capped\"} 1",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+#[test]
 fn a_flood_of_keys_adds_no_series() {
     let users = KeyedLimiter::<u64>::builder(Quota::per_second(1)).bounded(1000).counted();
     let users = users.build().unwrap();
@@ -450,7 +469,7 @@ fn a_registry_is_bounded_and_refuses_names_that_it_cannot_keep_apart() {
 }
 
 #[test]
-fn hostile_names_stay_one_label() {
+fn hostile_names_stay_one_label_and_one_line() {
     let registry = Registry::new();
     let limiter = Limiter::new(Quota::per_second(5)).unwrap();
     let names = ["a\"} 1\nb{c=\"", "back\\slash", "newline\n", "ünï \u{202e}code"];
@@ -458,6 +477,12 @@ fn hostile_names_stay_one_label() {
     let text = parse(&registry.prometheus());
     for name in names {
         assert_eq!(text.value(CAPACITY, &[("limiter", name)]), 5.0, "{name:?}");
+    }
+    let lines: Vec<_> = registry.list().iter().map(ToString::to_string).collect();
+    for (line, shown) in
+        lines.iter().zip(["a\"} 1\\nb{c=\"", "back\\slash", "newline\\n", "ünï \\u{202e}code"])
+    {
+        assert_eq!(*line, format!("{shown} (limiter), 5/s, 5 of 5 free"));
     }
 }
 

@@ -1,9 +1,9 @@
 //! An exact model of a limiter, for every algorithm and every verb, in wide integers.
 //!
-//! The model shares no code with the algorithms. It knows what is exact, and where the documentation
-//! allows a rounding ([`bucket`] has all of them in one place): there it says "either". A test
-//! therefore compares a decision with the model first, and then applies to the model what the limiter
-//! did.
+//! The model shares no code with the algorithms. It knows which results are exact, and where the
+//! documentation allows a rounding ([`bucket`] has all of them in one place): there it accepts
+//! either. So a test compares a decision with the model first, and then applies the limiter's
+//! action to the model.
 
 mod bucket;
 mod windows;
@@ -18,7 +18,7 @@ use windows::Windows;
 pub(crate) struct Model {
     quota: Quota,
     state: State,
-    /// What open reservations can still give back, in the order of their takes.
+    /// The rest that open reservations can still give back, in the order of their takes.
     claims: BTreeMap<u64, Claim>,
     next_id: u64,
 }
@@ -32,7 +32,7 @@ enum State {
 /// One open reservation.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
-    /// Of a bucket: up to when it was booked just after the take. Of a window: which window.
+    /// For a bucket: up to when it was booked just after the take. For a window: which window.
     mark: i128,
     /// The most that can be given back, in the unit of the state.
     most: i128,
@@ -96,7 +96,8 @@ impl Model {
         }
     }
 
-    /// Tells whether the documentation leaves open what the state is: a test then starts anew.
+    /// Tells whether the documentation leaves the state open: a test then starts from the
+    /// beginning.
     ///
     /// Changes of quota may have rounded by more than a permit.
     pub(crate) fn is_vague(&self) -> bool {
@@ -117,7 +118,7 @@ impl Model {
         }
     }
 
-    /// Charges `cost`, with the right to give it back. A reservation of nothing has no such right.
+    /// Charges `cost`, with the right to give it back. A reservation of zero has no such right.
     pub(crate) fn reserve(&mut self, now: Tick, cost: u64) -> Option<u64> {
         self.take(now, cost);
         if cost == 0 || self.quota.is_unlimited() {
@@ -125,7 +126,7 @@ impl Model {
         }
         let (mark, most) = match &mut self.state {
             State::Bucket(bucket) => {
-                // What time has refilled is final as soon as another reservation comes.
+                // Refilled permits are final as soon as another reservation comes.
                 for claim in self.claims.values() {
                     bucket.doubt_if_unsure(claim.mark - bucket.time(now));
                 }
@@ -135,7 +136,7 @@ impl Model {
             State::Windows(windows) => (windows.mark(now), cost.into()),
         };
         self.next_id += 1;
-        // A reservation ends the claims of what has left, also for a clock that goes back.
+        // A reservation ends the claims of entries that have left, also for a clock that goes back.
         if let State::Windows(windows) = &self.state {
             let oldest = windows.oldest_mark(now);
             self.claims.retain(|_, claim| claim.mark >= oldest);
@@ -149,9 +150,9 @@ impl Model {
         self.claims.remove(&id);
     }
 
-    /// Gives back `permits` of a reservation of `cost`, as far as time has not: at most
-    /// `mark - now - refunds since then of takes older than this one`. Returns how many whole permits
-    /// that are.
+    /// Gives back `permits` of a reservation of `cost`, as far as they have not refilled: at most
+    /// `mark - now - refunds since then of takes older than this one`. Returns how many whole
+    /// permits that is.
     pub(crate) fn give_back(
         &mut self,
         now: Tick,
@@ -173,8 +174,8 @@ impl Model {
         }
     }
 
-    /// Gives back up to `cost` permits of whatever is outstanding, at the expense of all open
-    /// reservations. Returns how many permits that are.
+    /// Gives back up to `cost` outstanding permits, at the expense of all open reservations.
+    /// Returns how many permits that is.
     pub(crate) fn refund(&mut self, now: Tick, cost: u64) -> RangeInclusive<u64> {
         match &mut self.state {
             _ if self.quota.is_unlimited() => 0..=0,
@@ -208,7 +209,7 @@ impl Model {
                 let before = bucket.clone();
                 let is_kept = bucket.change(now, &quota, how);
                 for claim in self.claims.values_mut().filter(|_| is_kept) {
-                    // Both ends move as the state does.
+                    // Both ends move with the state.
                     let ahead = (claim.mark - before.time(now)).max(0);
                     let [upper, lower] = [ahead, (ahead - claim.most).max(0)]
                         .map(|end| before.carry(end, bucket, how));
@@ -258,8 +259,9 @@ impl State {
     }
 }
 
-/// Returns what is left after a change of the limit from `old` to `new` permits, by the table of
-/// [`Inherit`]: `left` and the result count a permit as `unit`. `None` if the limiter starts anew.
+/// Returns the remaining permits after a change of the limit from `old` to `new` permits, by the
+/// table of [`Inherit`]: `left` and the result count a permit as `unit`. `None` if the limiter
+/// starts from the beginning.
 fn left_after(how: Inherit, left: i128, [old, new]: [i128; 2], unit: i128) -> Option<i128> {
     match how {
         Inherit::Reset => None,

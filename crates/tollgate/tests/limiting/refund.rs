@@ -1,4 +1,4 @@
-//! G5 for reservations: what is given back is what is still outstanding, no more and no less.
+//! G5 for reservations: they give back exactly what is still outstanding.
 
 use crate::support::*;
 use proptest::prelude::*;
@@ -334,4 +334,43 @@ fn the_model_of_this_file_plays_histories_back() {
     assert_eq!(booked_without(&history, Some(0), 0), 350);
     assert_eq!(booked_without(&history[..2], Some(1), 0), 500);
     assert_eq!(booked_without(&history, None, 900), 900);
+}
+
+/// Cancels in a long sliding log, whose sums are kept in blocks, compared with a plain list of
+/// admissions.
+#[test]
+fn a_long_sliding_log_takes_cancels_in_any_order() {
+    const LIMIT: u64 = 3000;
+    let (limiter, _) = manual(Algorithm::SlidingLog, "3000/10s");
+    let (mut passed, mut open) = (Vec::new(), Vec::new());
+    let mut random = 1_u64;
+    for step in 0..20_000_u64 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let (at_ms, pick) = (2 * step, (random >> 33) as usize);
+        passed.retain(|(then_ms, _)| then_ms + 10_000 > at_ms);
+        let used: u64 = passed.iter().map(|(_, cost)| cost).sum();
+        let cost = pick as u64 % 4 * (step % 3);
+        if cost > 0 && used + cost <= LIMIT {
+            passed.push((at_ms, cost));
+            open.push((at_ms, take(&limiter, at_ms, cost)));
+        }
+        // From time to time nothing is cancelled for a while, so that the log fills up.
+        if step / 2000 % 3 > 0 && !open.is_empty() {
+            let (then_ms, reservation) = open.swap_remove(pick % open.len());
+            let known = passed.iter().position(|(tick_ms, _)| *tick_ms == then_ms);
+            let expected = known.map_or(0, |index| passed.remove(index).1);
+            assert_eq!(reservation.cancel_at(ms(at_ms)), expected, "step {step}");
+        }
+        let used: u64 = passed.iter().map(|(_, cost)| cost).sum();
+        assert_eq!(limiter.available_at(ms(at_ms)), LIMIT - used, "step {step}");
+        // How many of the oldest entries have to leave until half of the limit is free.
+        let mut left = used;
+        let leaves = passed.iter().find(|(_, cost)| {
+            left -= cost;
+            left <= LIMIT / 2
+        });
+        let wait = limiter.peek_at(ms(at_ms), LIMIT / 2).retry_at();
+        let expected = leaves.filter(|_| used > LIMIT / 2).map(|(then_ms, _)| ms(then_ms + 10_000));
+        assert_eq!(wait, expected, "step {step}");
+    }
 }

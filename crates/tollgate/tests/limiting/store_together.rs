@@ -1,5 +1,5 @@
-//! Several demands of one store in one decision: the fast path says what the general path of [`Limits`] says, and all
-//! are charged or none (G6).
+//! Several demands of one store in one decision: the fast path gives the same answers as the
+//! general path of [`Limits`], and all demands are charged or none (G6).
 
 use crate::support::*;
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ fn stores() -> (MemoryStore, MemoryStore) {
     (builder().build().unwrap(), builder().bounded(1000).build().unwrap())
 }
 
-/// The same policies as keyed limiters, which know only the general path for several keys.
+/// The same policies as keyed limiters, which have only the general path for several keys.
 fn limiters(policies: &[Policy]) -> Vec<KeyedLimiter<[u8]>> {
     let (clock, _) = Clock::manual();
     let limiter = |policy: &Policy| {
@@ -49,7 +49,7 @@ fn limiters(policies: &[Policy]) -> Vec<KeyedLimiter<[u8]>> {
     policies.iter().map(limiter).collect()
 }
 
-/// [`ask`] by the general path.
+/// Does the same as [`ask`] by the general path.
 fn ask_limiters(
     limiters: &[KeyedLimiter<[u8]>],
     now: Tick,
@@ -63,7 +63,7 @@ fn ask_limiters(
     (decision, each)
 }
 
-/// Returns the decision over all demands, and what each was told.
+/// Returns the decision over all demands, and that of each demand.
 fn ask(store: &MemoryStore, now: Tick, demands: &[Demand<'_>]) -> (Decision, Vec<Decision>) {
     let mut demands = demands.to_vec();
     let decision = store.acquire_at(now, &mut demands).unwrap();
@@ -86,7 +86,7 @@ proptest! {
     ) {
         let (policies, (store, bounded), mut now) = (policies(), stores(), ms(0));
         let limiters = limiters(&policies);
-        // There is room for all keys of all policies, and for no other: none is counted twice.
+        // The table has room for all keys of all policies, and no more: no key is counted twice.
         let room = policies.len() * KEYS.len();
         let capped = MemoryStore::builder().clock(Clock::manual().0).max_keys(room as u64);
         let capped = capped.build().unwrap();
@@ -118,7 +118,7 @@ fn a_refusal_charges_nothing_and_names_all_that_refused() {
             let told: Vec<_> = each.iter().map(|it| (it.is_allowed(), it.remaining())).collect();
             assert_eq!(told, [(false, 0), (true, 5), (true, 16)], "levels as they are");
         }
-        // One that can never pass is refused with the others.
+        // A demand that can never pass is refused with the others.
         let (first, second) = (Demand::new(&policies[0], KEYS[0], 5), demands[1]);
         let (joined, _) = ask(store, ms(0), &[first, second]);
         assert!(joined.is_never() && joined.is_refused_by(0) && !joined.is_refused_by(1));
@@ -136,8 +136,8 @@ fn a_change_of_quota_is_seen_on_the_fast_path() {
     assert_eq!(left(&demands), 47 + 6);
 }
 
-/// Overlapping sets in any order, and single takers, on few keys: nobody waits in a circle, and what
-/// is admitted is charged, to all of a set or to none.
+/// Overlapping sets in any order, and single takers, on few keys: no threads deadlock, and an
+/// admission is charged to all of a set or to none.
 #[test]
 fn sets_in_any_order_under_16_threads() {
     const LIMIT: u64 = 2_000;

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Limiter, Quota, Tick};
+use tollgate::{Algorithm, Clock, Inherit, Limiter, Quota, Tick};
 
 #[test]
 fn nothing_refills_while_time_stands_still() {
@@ -175,7 +175,7 @@ fn a_wall_clock_that_is_set_moves_no_running_window() {
 
 #[test]
 fn the_monotonic_clock_decides_exactly_with_its_early_reading() {
-    // Few decisions, all on the real clock: the burst and nothing else passes.
+    // A few decisions, all on the real clock: the burst passes, and nothing else.
     let limiter = Limiter::new("1/h burst 1000".parse().unwrap()).unwrap();
     let passed = (0..100_000).filter(|_| limiter.try_acquire().is_allowed()).count();
     assert_eq!(passed, 1000);
@@ -196,4 +196,21 @@ fn the_cached_clock_moves_and_its_thread_ends_with_it() {
     assert!(moved, "the cached clock stands still");
     let limiter = Limiter::builder(Quota::once(2)).clock(clock.clone()).build().unwrap();
     assert_eq!((0..5).filter(|_| limiter.try_acquire().is_allowed()).count(), 2);
+}
+
+/// A window that a change of quota empties is idle, also at an earlier time and before the first
+/// border.
+#[test]
+fn a_window_that_a_change_has_emptied_is_fresh_at_an_earlier_time() {
+    for algorithm in Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::Gcra) {
+        let (clock, _hand) = Clock::manual();
+        clock.set_wall_offset(Duration::from_nanos(112_633_347_555_969_300));
+        let quota: Quota = "51 per 151160543ns".parse().unwrap();
+        let limiter = Limiter::builder(quota).algorithm(algorithm).clock(clock).build().unwrap();
+        let changed = Tick::from_nanos(3_278_160_797_526);
+        limiter.set_quota_at(changed, Quota::per_hour(2), Inherit::AsIs).unwrap();
+        let earlier = Tick::from_nanos(2_635_011_375_507);
+        assert!(limiter.try_acquire_at(earlier, 2).is_allowed(), "{algorithm}");
+        assert!(limiter.try_acquire_at(earlier, 1).is_denied(), "{algorithm}");
+    }
 }

@@ -1,15 +1,15 @@
-//! The commands of a page run in their order, in one shell, as a reader would paste them.
+//! Runs the commands of a page in order, in one shell, as a reader would paste them.
 //!
-//! Each page has a folder of its own with the files that the page shows, and `limits.yaml`, a copy
+//! Each page has its own folder with the files that the page shows, and with `limits.yaml`, a copy
 //! of `examples/config/tenants.yaml`, for pages that show no file of that name; `/etc/tollgate` is
-//! a folder with the same file. The programs are those that were built; ports of the pages are
-//! replaced by free ones, in commands and in files. A command that serves runs in the background,
-//! until the page starts another of its kind.
+//! a folder with the same file. The programs are those of the build; free ports replace the ports
+//! of the pages, in commands and in files. A command that serves runs in the background, until the
+//! page starts another of its kind.
 //!
-//! In `console` blocks the lines below a command are its output: each must come, in this order,
+//! In `console` blocks, the lines below a command are its output: each must appear, in this order,
 //! with any text in place of `...`; a command whose output begins with `error:` must fail. In `sh`
-//! blocks a comment that begins with a status (`# 429`) says what curl shows. Commands in the text
-//! run too, or are checked, if they start as in [`INLINE`].
+//! blocks, a comment that begins with a status (`# 429`) is the status that curl prints. Commands
+//! in the text are run or checked, too, if they start as in [`INLINE`].
 
 use crate::{
     files,
@@ -26,7 +26,7 @@ use std::{
 };
 use tollgate_rig::Port;
 
-/// Commands that no test can run, each with the reason. What they name is checked all the same.
+/// Commands that no test can run, each with the reason. The test still checks the names in them.
 const NOT_RUN: [(&str, &str); 9] = [
     ("apt-get install ", "changes the machine"),
     ("cargo add ", "needs a project of the reader"),
@@ -39,10 +39,10 @@ const NOT_RUN: [(&str, &str); 9] = [
     ("./test", "runs this test"),
 ];
 
-/// Ports that pages use, beside 3000.
+/// Ports that pages use, other than 3000.
 const PORTS: [u16; 7] = [6070, 6379, 6380, 8000, 8080, 8081, 10000];
 
-/// Commands that go on until they are stopped, and the port at which each answers.
+/// Commands that run until they are stopped, and the port that each serves.
 const SERVERS: [(&str, u16); 8] = [
     ("tollgate serve", 8080),
     ("axum_limits", 3000),
@@ -54,7 +54,7 @@ const SERVERS: [(&str, u16); 8] = [
     ("nginx", 8000),
 ];
 
-/// Programs that commands may call beside those that are mapped and those that serve.
+/// Programs that commands may call, other than those that are mapped and those that serve.
 const PROGRAMS: [&str; 16] = [
     "auth=",
     "cat",
@@ -74,7 +74,7 @@ const PROGRAMS: [&str; 16] = [
     "tollgate",
 ];
 
-/// Commands within the text that are commands to run or to check, and not names of commands.
+/// Beginnings of inline code that is a command to run or check, and not only a command's name.
 const INLINE: [&str; 6] = [
     "cargo ",
     "tollgate compare ",
@@ -84,13 +84,13 @@ const INLINE: [&str; 6] = [
     "openssl ",
 ];
 
-/// A command of a page and what the page says of its output.
+/// A command of a page, and its output on the page.
 struct Step {
     line: usize,
     command: String,
     output: Vec<String>,
     status: Option<String>,
-    /// In the text, not in a block.
+    /// Whether it is in the text, not in a block.
     is_inline: bool,
 }
 
@@ -113,7 +113,7 @@ fn every_command_runs() {
     report(&mistakes);
 }
 
-/// Whether a command is only checked.
+/// Tells whether a command is only checked.
 fn is_listed(step: &Step) -> bool {
     let lacks_feature = !cfg!(feature = "otel") && step.command.contains("--otlp");
     let is_mentioned = step.is_inline && step.command.starts_with("cargo ");
@@ -121,7 +121,7 @@ fn is_listed(step: &Step) -> bool {
     lacks_feature || is_mentioned || NOT_RUN.iter().any(is_not_run)
 }
 
-/// Takes the commands of a page apart.
+/// Extracts the commands of a page.
 fn steps(page: &Page) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for block in &page.blocks {
@@ -168,7 +168,8 @@ fn steps(page: &Page) -> Vec<Step> {
     steps
 }
 
-/// Says what a command that is not run names and what does not exist.
+/// Returns an error if a command that is not run names a package, feature, program or test that
+/// does not exist.
 fn missing(page: &Page, step: &Step) -> Option<String> {
     let words: Vec<&str> = step.command.split_whitespace().collect();
     let after = |flag: &str| {
@@ -214,9 +215,9 @@ fn missing(page: &Page, step: &Step) -> Option<String> {
     (words[0] == "./test" && !root().join("test").exists()).then(|| wrong("file")).flatten()
 }
 
-/// Runs the commands of a page; returns what went wrong.
+/// Runs the commands of a page; returns the failures.
 fn run(page: &Page, steps: &[Step]) -> Vec<String> {
-    // The port of the examples is written in their text, so one page at a time has it.
+    // The port of the examples is fixed in their text, so only one page at a time can use it.
     let lock = fs::File::create(std::env::temp_dir().join("tollgate-docs-port-3000")).unwrap();
     if steps.iter().any(|step| step.command.contains(":3000")) {
         lock.lock().unwrap();
@@ -231,13 +232,13 @@ fn run(page: &Page, steps: &[Step]) -> Vec<String> {
     shell.args(["--kill-after=5", "120", "bash", "script"]).current_dir(folder.path());
     shell.env("PATH", place.search_path()).env("HOME", folder.path());
     shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // A group of its own, so that `timeout` ends all that the page has started.
+    // A separate process group, so that `timeout` ends every process that the page has started.
     let _status = shell.process_group(0).status().unwrap();
     let numbered = steps.iter().enumerate();
     numbered.filter_map(|(number, step)| place.mistake(number, step)).take(1).collect()
 }
 
-/// Where a page runs.
+/// The environment in which a page runs.
 struct Place<'a> {
     page: &'a Page,
     folder: &'a Path,
@@ -299,7 +300,7 @@ impl Place<'_> {
         format!("{}:{}:{path}:/usr/sbin", self.folder.join("bin").display(), venv.display())
     }
 
-    /// One line of the script.
+    /// Returns one line of the script.
     fn line(&self, number: usize, command: &str) -> Result<String, String> {
         let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
         let is_variable = |word: &&str| word.split_once('=').is_some_and(|(name, _)| is_name(name));
@@ -323,8 +324,9 @@ impl Place<'_> {
         })
     }
 
-    /// The command that runs in place of one that would build a program first. `cargo run` alone
-    /// starts the program that the page shows as `src/main.rs`; otherwise it starts the service.
+    /// Returns the command that runs instead of one that would build a program first. `cargo run`
+    /// alone starts the program that the page shows as `src/main.rs`; otherwise it starts the
+    /// service.
     fn mapped(&self, command: &str) -> Result<String, String> {
         let Some(rest) = command.strip_prefix("cargo run") else { return Ok(command.into()) };
         let words: Vec<&str> = rest.split_whitespace().collect();
@@ -340,7 +342,7 @@ impl Place<'_> {
         }
     }
 
-    /// The text with free ports in place of its own.
+    /// Returns the text with free ports in place of its own.
     fn with_ports(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (port, free) in self.ports {
@@ -352,7 +354,7 @@ impl Place<'_> {
         text
     }
 
-    /// What is wrong with the result of a step.
+    /// Returns the mistake in the result of a step.
     fn mistake(&self, number: usize, step: &Step) -> Option<String> {
         let read = |kind: &str| {
             let path = self.folder.join(format!("out/{number}.{kind}"));
@@ -381,13 +383,13 @@ impl Place<'_> {
     }
 }
 
-/// Whether a line is as the page shows it.
+/// Tells whether a line matches the page.
 fn is_like(line: &str, shown: &str) -> bool {
     let pattern = regex::escape(shown.trim()).replace(r"\.\.\.", ".*");
     Regex::new(&pattern).unwrap().is_match(line)
 }
 
-/// The name of the example that has this text below its first comment.
+/// Returns the name of the example with this text below its first comment.
 fn example_like(text: &str) -> Result<String, String> {
     let is_like = |file: &&PathBuf| {
         file.starts_with("examples")
@@ -398,7 +400,8 @@ fn example_like(text: &str) -> Result<String, String> {
     Ok(file.file_stem().unwrap().to_str().unwrap().into())
 }
 
-/// The built program of an example. `cargo test --workspace` has built it; else it is built now.
+/// Returns the built program of an example. `cargo test --workspace` builds it; otherwise this
+/// builds it.
 fn example(name: &str) -> Result<String, String> {
     let program = Path::new(env!("CARGO_BIN_EXE_tollgate")).with_file_name(name);
     if !program.exists() {

@@ -43,8 +43,23 @@ fn the_stream_and_the_session_survive_a_restart() {
 }
 
 #[test]
+fn a_reload_shows_in_open_pages_and_so_do_its_errors() {
+    run("reload");
+}
+
+#[test]
 fn a_blocked_key_is_denied_until_it_is_unblocked() {
     run("block");
+}
+
+#[test]
+fn updates_leave_the_focus_a_selection_and_the_place_in_a_wide_table() {
+    run("steady");
+}
+
+#[test]
+fn the_least_busy_of_many_policies_shows_its_rate() {
+    run("manyPolicies");
 }
 
 #[test]

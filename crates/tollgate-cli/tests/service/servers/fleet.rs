@@ -13,7 +13,7 @@ use std::{
 };
 use tollgate_rig::{Cluster, Flavor, Redis, Sentinel, Tls, within};
 
-/// How long something may take that must happen.
+/// How long an event may take that must happen.
 pub(super) const SOON: Duration = Duration::from_secs(20);
 
 /// The limits of `exact`, and one for forward-auth.
@@ -28,7 +28,7 @@ pub(super) fn start(folder: &tempfile::TempDir, yaml: &str, redis: &Redis) -> Se
 }
 
 fn start_on(folder: &tempfile::TempDir, yaml: &str, url: &str) -> Service {
-    // On a busy machine in a debug build; a call that is late would be decided by the failure mode.
+    // On a busy machine in a debug build, a late call would be decided by the failure mode.
     let flags = ["--store", url, "--store-deadline", "5s", "--workers", "2", "--fleet-size", "2"];
     Service::start(folder.path(), yaml, &flags)
 }
@@ -40,7 +40,7 @@ pub(super) fn folders() -> [tempfile::TempDir; 2] {
 fn ready(service: &Service) -> String {
     let (_, body) = service.admin("GET", "/ready", "");
     let body: Value = serde_json::from_str(&body).unwrap();
-    // A server that is not ready answers with a problem, whose status is a number.
+    // A server that is not ready responds with a problem, whose status is a number.
     body["status"].as_str().unwrap_or("not ready").to_owned()
 }
 
@@ -48,7 +48,7 @@ pub(super) fn wait_until(service: &Service, status: &str) {
     within(SOON, &format!("/ready says {status}"), || ready(service) == status);
 }
 
-/// Starts a load of other kinds than `load` knows.
+/// Starts a load of a kind that `load` does not have.
 fn special(service: &Service, what: &str) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     let throttle = "CL.THROTTLE everybody 999 1000 31536000";
@@ -136,13 +136,13 @@ fn a_redis_that_dies_and_comes_back_under_load_is_survived_as_each_rule_says() {
             scope.spawn(move || {
                 let mut client = service.client();
                 while !is_over.load(SeqCst) {
-                    // Every reply comes, and is a decision: this fails for errors.
+                    // Every reply arrives, and is a decision: the call fails on an error.
                     client.count_ones(&format!("TG.CHECK {policy} hot"), 16).unwrap();
                     answers.fetch_add(16, SeqCst);
                 }
             });
         }
-        // Also if a check fails, or the threads would go on for ever.
+        // Ends the load even if a check fails; otherwise the threads would run forever.
         let _over = Over(&is_over);
         let seen = answers.load(SeqCst);
         within(SOON, "load", || answers.load(SeqCst) > seen + 500);
@@ -156,7 +156,7 @@ fn a_redis_that_dies_and_comes_back_under_load_is_survived_as_each_rule_says() {
     });
 }
 
-/// Ends the load.
+/// Ends the load on drop.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -165,7 +165,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// What holds while Redis is away.
+/// Checks the service while Redis is away.
 fn is_degraded(service: &Service) {
     for (policy, status) in [("open", 200), ("closed", 429), ("local", 200)] {
         let (found, body) = check(service, policy, "other");
@@ -174,9 +174,9 @@ fn is_degraded(service: &Service) {
     let mut client = service.client();
     assert_eq!(client.count_ones("TG.CHECK open k", 1500).unwrap(), 1500);
     assert_eq!(client.count_ones("TG.CHECK closed k", 100).unwrap(), 0);
-    // Half of the limit: two processes share it.
+    // Half of the limit, because two processes share it.
     assert_eq!(client.count_ones("TG.CHECK local k", 1500).unwrap(), 500);
-    // Its own failure mode is that of the store: local, a share of at least one.
+    // Its failure mode is that of the store: local, with a share of at least one.
     assert!(client.ask("CL.THROTTLE k 0 1 3600").starts_with("[0, "));
     assert!(client.ask("TTL k").contains("the store cannot be reached"));
     assert_eq!(service.admin("GET", "/ready", "").0, 200);
@@ -189,14 +189,15 @@ fn is_degraded(service: &Service) {
     let shared = &store["stores"][0]["shared"];
     assert!(shared["decided_without"]["local"].as_u64().unwrap() >= 500, "{store}");
     assert!(shared["nodes"][0]["last_error"].is_string(), "{store}");
-    // Rules can be changed meanwhile.
+    assert!(shared["degraded"].to_string().contains("circuit breaker is open"), "{store}");
+    // A reload works meanwhile.
     service.write_config(&MODES.replace("failure: open", "failure: closed"));
     within(SOON, "the rule is closed", || check(service, "open", "k").0 == 429);
     service.write_config(MODES);
     within(SOON, "the rule is open", || check(service, "open", "k").0 == 200);
 }
 
-/// What holds when it is back: it is empty, and learns what was used of shares.
+/// Checks the service after Redis is back: the store is empty, and receives the use of the shares.
 fn is_back(service: &Service) {
     for policy in ["open", "closed", "local"] {
         within(SOON, policy, || {
@@ -242,7 +243,7 @@ fn a_service_starts_without_redis_and_finds_it_later() {
         store["stores"][0]["shared"]["fleet_size"] == 1
     });
 
-    // Where the store is cannot change without a restart, and nothing of such a file is in force.
+    // The address of a store changes only with a restart, and no part of such a file is in force.
     service.write_config(&format!("{MODES}stores: {{other: memory}}\n"));
     let (status, told) = service.admin("POST", "/reload", "");
     assert!(status >= 400, "{status} {told}");
@@ -252,7 +253,8 @@ fn a_service_starts_without_redis_and_finds_it_later() {
     assert!(!std::path::Path::new(&snapshot).exists(), "a store in Redis has no snapshots");
 }
 
-/// 24 of 20 passed: decisions made before the connection stood came on top of those of the store.
+/// Regression: 24 of 20 were admitted, because decisions before the connection was open added to
+/// those of the store.
 #[test]
 fn a_service_waits_for_a_redis_that_is_still_starting() {
     const YAML: &str = "
@@ -263,7 +265,7 @@ descriptors:
     let mut redis = Redis::start(Flavor::Redis);
     let folders = folders();
     let flags = ["--store", &redis.url(), "--store-deadline", "5s", "--store-startup-wait", "30s"];
-    // Nobody listens yet, or somebody does and does not answer yet.
+    // First no server listens; then a server listens, but does not respond yet.
     type Step = fn(&mut Redis);
     let ways: [(&str, Step, Step); 2] =
         [("x", Redis::kill, Redis::restart), ("y", Redis::freeze, Redis::thaw)];
@@ -293,7 +295,7 @@ descriptors:
         }
     }
 
-    // A service that waits for a store obeys signals.
+    // A service that waits for a store handles signals.
     redis.kill();
     let mut service = Service::start(folders[0].path(), YAML, &flags);
     assert_eq!(service.admin("GET", "/ready", "").0, 503);
@@ -303,7 +305,7 @@ descriptors:
 
 #[test]
 fn an_address_that_makes_no_sense_is_told_with_a_way_out() {
-    // value, what is told
+    // value, and the error message
     for (value, expected) in [
         ("disk", "\"disk\" is not a store; use memory, or an address that starts with redis://"),
         ("10.0.0.5:6379", "did you mean redis://10.0.0.5:6379?"),
@@ -335,21 +337,21 @@ fn any_process_settles_what_another_has_reserved() {
     assert_eq!(answer["remaining"], 899, "{answer}");
 }
 
-/// A wait counts from the reply, and not from when the request came: whole seconds stay whole.
+/// A wait counts from the reply, and not from the arrival of the request: whole seconds stay whole.
 #[test]
 fn redis_cells_reply_is_not_a_second_too_long() {
     let redis = Redis::start(Flavor::Redis);
     let folder = tempfile::tempdir().unwrap();
     let service = start(&folder, &limits(), &redis);
     wait_until(&service, "ready");
-    // Three at once, one every twelve seconds.
+    // Burst three, one every twelve seconds.
     for key in ["bob", "eve", "ann"] {
         let told = service.client().ask(&format!("CL.THROTTLE {key} 2 5 60"));
         assert_eq!(told, "[0, 3, 2, -1, 12]");
     }
 }
 
-/// The same over every kind of deployment: two processes, one limit.
+/// The same with every kind of deployment: two processes, one limit.
 #[test]
 fn clusters_sentinels_and_tls_hold_one_limit_too() {
     let cluster = Cluster::start(Flavor::Valkey);
@@ -368,7 +370,7 @@ fn clusters_sentinels_and_tls_hold_one_limit_too() {
     }
 }
 
-/// Leases by the configuration: few calls to the store, and not more than the bound.
+/// Leases from the configuration: few calls to the store, and no more admissions than the bound.
 #[test]
 fn a_rule_that_leases_asks_the_store_seldom() {
     let redis = Redis::start(Flavor::Redis);
@@ -389,7 +391,8 @@ descriptors:
     assert!(policies.contains("processes: each holds at most"), "{policies}");
 }
 
-/// The name of such a key was as long as the key, three times over if it needed escapes.
+/// Regression: the name of such a key in Redis was as long as the key, or three times as long with
+/// escapes.
 #[test]
 fn processes_share_the_count_of_a_key_of_a_mebibyte_and_its_name_is_short() {
     let redis = Redis::start(Flavor::Redis);
@@ -401,7 +404,7 @@ descriptors:
     let folders = folders();
     let both = [0, 1].map(|at| start(&folders[at], yaml, &redis));
     both.iter().for_each(|service| wait_until(service, "ready"));
-    // As long as a request may be, and different at the end only.
+    // As long as a request may be, with a difference only at the end.
     let long = "é".repeat((1 << 19) - 64);
     for end in ["a", "b"] {
         let body = format!(r#"{{"policy":"k","key":"{long}{end}"}}"#);

@@ -1,7 +1,7 @@
 //! Exactness under concurrency: 8 real processes, each with 100 calls in flight, on the same keys.
 //!
-//! A process is this program once more, running the test [`child`]. All are ready before the first
-//! begins. Windows are a year long, so that nothing comes back.
+//! Each process runs this program again, with the test [`child`]. All are ready before the first
+//! begins. Windows are a year long, so no permit refills.
 
 use std::{
     collections::BTreeMap,
@@ -21,15 +21,15 @@ use tollgate_rig::{Cluster, Flavor, Redis};
 
 const PROCESSES: usize = 8;
 const IN_FLIGHT: usize = 100;
-/// Where a process is told its part.
+/// The environment variable with a process's part.
 const PART: &str = "TOLLGATE_EXACT_PART";
 
-/// The keys that calls name, and how much of each they take. All overlap.
+/// The keys of each call, and how much of each it takes. All sets overlap.
 const ONE: &[(&[u8], u64)] = &[(b"a", 1)];
 const SETS: &[(&[u8], u64)] =
     &[(b"ab", 1), (b"bc", 1), (b"cd", 1), (b"da", 1), (b"ac", 1), (b"bcd", 2), (b"a", 1)];
 
-/// What all processes do together: so many calls for each algorithm.
+/// The work of all processes together: so many calls for each algorithm.
 #[derive(Clone, Debug)]
 struct Part {
     url: String,
@@ -78,7 +78,7 @@ impl Part {
     }
 }
 
-/// Of each set, how many calls were admitted and how many refused.
+/// The admitted and refused calls of each set.
 type Counts = Vec<(u64, u64)>;
 
 #[test]
@@ -133,7 +133,7 @@ fn sum(all: Vec<Counts>) -> Counts {
     all.into_iter().reduce(add).unwrap()
 }
 
-/// Has all processes do their part. Returns the counts by algorithm.
+/// Runs all processes. Returns the counts by algorithm.
 fn all_processes(part: &Part) -> BTreeMap<String, Counts> {
     let start = |_| {
         Command::new(env::current_exe().unwrap())
@@ -170,16 +170,16 @@ fn all_processes(part: &Part) -> BTreeMap<String, Counts> {
     counts.into_iter().map(|(name, all)| (name, sum(all))).collect()
 }
 
-/// Whether a refusal means that there was not enough.
+/// Whether a refusal proves that there were too few permits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Refusals {
-    /// Always: what is taken is taken for good.
+    /// It does: taken permits are never given back.
     Certain,
-    /// Or that another call had taken something for a moment, and gave it back.
+    /// It may also mean that another call had taken permits for a moment, and gave them back.
     Passing,
 }
 
-/// Has all processes do their part, and compares what they say with what the store holds.
+/// Runs all processes, and compares their counts with the state of the store.
 async fn check(part: Part, refusals: Refusals) {
     let (store, told) = (part.store(), all_processes(&part));
     assert_eq!(told.len(), Algorithm::ALL.len());

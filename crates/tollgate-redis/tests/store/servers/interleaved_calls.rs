@@ -17,22 +17,22 @@ use tollgate_redis::{
 };
 use tollgate_rig::{Cluster, Flavor, Redis, quota_changes};
 
-async fn start() -> (Redis, Link) {
+pub(super) async fn start() -> (Redis, Link) {
     let redis = Redis::start(Flavor::Redis);
     let link = patient(&redis.url());
     link.ready(Duration::from_secs(20)).await.unwrap();
     (redis, link)
 }
 
-fn timed(link: &Link, prefix: &str) -> (RedisStore, ManualClock) {
+pub(super) fn timed(link: &Link, prefix: &str) -> (RedisStore, ManualClock) {
     let (clock, hand) = Clock::manual();
     clock.set_wall_offset(Duration::from_secs(1_800_000_000));
     let store = RedisStore::builder(link.clone()).prefix(prefix).given_time(clock).build().unwrap();
     (store, hand)
 }
 
-/// Two processes of a rollout, in turn: one has the old quota, one the new. Time stands still, so
-/// both together get no more than the larger burst.
+/// Two processes of a rollout call alternately: one has the old quota, the other the new one. Time
+/// stands still, so both together get no more than the larger burst.
 #[tokio::test]
 async fn a_rollout_admits_no_more_than_the_larger_quota() {
     let (_redis, link) = start().await;
@@ -60,8 +60,8 @@ async fn a_rollout_admits_no_more_than_the_larger_quota() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A small burst beside a large one of the same rate: both together get no more than the rate and both
-/// bursts, in whatever order they call.
+/// A small burst and a large one with the same rate: both together get no more than the rate and
+/// both bursts, in any order of calls.
 #[tokio::test]
 async fn two_bursts_of_one_key_add_up_to_no_more_than_both() {
     let (_redis, link) = start().await;
@@ -80,7 +80,7 @@ async fn two_bursts_of_one_key_add_up_to_no_more_than_both() {
     assert!((1000..=1010 + 300).contains(&admitted), "{admitted}");
 }
 
-/// When a key that has used all passes next after its quota has changed: the table of docs/keys.md.
+/// When an exhausted key passes next after a change of its quota: the table of docs/keys.md.
 #[tokio::test]
 async fn an_exhausted_key_passes_next_as_documented() {
     let (_redis, link) = start().await;
@@ -125,7 +125,7 @@ async fn a_debt_outlives_a_change_of_quota() {
     }
 }
 
-/// Two quotas of one key, at once and many.
+/// Many concurrent calls under two quotas of one key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_quotas_of_a_hot_key_are_no_failure() {
     let (_redis, link) = start().await;
@@ -154,13 +154,13 @@ async fn two_quotas_of_a_hot_key_are_no_failure() {
     }
 }
 
-/// Polls a future once, and leaves it there.
+/// Polls a future once, and leaves it pending.
 fn begin<F: Future>(runtime: &tokio::runtime::Runtime, mut future: Pin<&mut F>) {
     let is_pending = poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_pending()));
     assert!(runtime.block_on(is_pending), "ready at once");
 }
 
-/// A runtime that is not driven any more must not keep others waiting.
+/// A runtime that is no longer driven must not block others.
 #[test]
 fn a_line_is_not_led_by_a_runtime_that_stands_still() {
     let own = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -174,7 +174,7 @@ fn a_line_is_not_led_by_a_runtime_that_stands_still() {
     let [first, second] = &mut demands;
     let mut first = Box::pin(store.acquire(first));
     let mut second = Box::pin(store.acquire(second));
-    // The first is under way, the second waits in line.
+    // The first call is under way, the second waits in the queue.
     begin(&one, first.as_mut());
     begin(&two, second.as_mut());
     let _ = one.block_on(first).unwrap();
@@ -182,8 +182,8 @@ fn a_line_is_not_led_by_a_runtime_that_stands_still() {
     assert!(waited.expect("an answer").unwrap().is_allowed());
 }
 
-/// Claims of several quotas on one key, given back in any order: no call fails, and nobody gets more
-/// than there is.
+/// Claims of several quotas on one key are given back in any order: no call fails, and no caller
+/// gets more than the remaining permits.
 #[tokio::test]
 async fn claims_of_ad_hoc_quotas_leave_the_state_whole() {
     let (_redis, link) = start().await;
@@ -222,7 +222,7 @@ async fn claims_of_ad_hoc_quotas_leave_the_state_whole() {
     }
 }
 
-/// A ledger that is full must not fill others.
+/// A full ledger must not fill others.
 #[tokio::test]
 async fn a_full_ledger_fills_no_other() {
     let (_redis, link) = start().await;
@@ -243,7 +243,7 @@ async fn a_full_ledger_fills_no_other() {
     assert!(store.reserve(&mut both, life).await.unwrap().id.is_some());
 }
 
-/// Products beyond what a double counts: no failure, and no more than there is.
+/// Products that a double cannot represent: no failure, and no permits beyond the limit.
 #[tokio::test]
 async fn the_largest_leases_are_answered() {
     let (_redis, link) = start().await;
@@ -260,7 +260,7 @@ async fn the_largest_leases_are_answered() {
     }
 }
 
-/// Whatever is under our names in Redis: an answer or an error, and no panic.
+/// Any content under our names in Redis leads to an answer or an error, never to a panic.
 #[tokio::test]
 async fn damaged_states_do_not_panic() {
     let (redis, link) = start().await;
@@ -309,7 +309,7 @@ async fn damaged_states_do_not_panic() {
     }
 }
 
-/// As in memory.
+/// Like the store in memory.
 #[tokio::test]
 async fn no_permits_in_flight_are_no_error() {
     let (_redis, link) = start().await;
@@ -337,7 +337,7 @@ async fn no_permits_in_flight_are_no_error() {
     }
 }
 
-/// The clock of the server goes back, and the quota changes.
+/// The server's clock goes back, and the quota changes.
 #[tokio::test]
 async fn a_step_back_and_a_change_of_quota_cost_no_more_than_a_step_back() {
     let redis = std::sync::Mutex::new(Redis::builder(Flavor::Redis).faketime().start());
@@ -358,7 +358,7 @@ async fn a_step_back_and_a_change_of_quota_cost_no_more_than_a_step_back() {
     }
 }
 
-/// Claims of two quotas on one key: what is given back of one moves the mark of the other.
+/// Claims of two quotas on one key: giving back one of them moves the mark of the other.
 #[tokio::test]
 async fn a_claim_of_another_quota_is_given_back_whole() {
     let (_redis, link) = start().await;
@@ -373,7 +373,8 @@ async fn a_claim_of_another_quota_is_given_back_whole() {
     assert!(store.settle(one, &[0]).await.unwrap());
     hand.advance(Duration::from_micros(1));
     assert!(store.settle(two, &[0]).await.unwrap());
-    // Six are taken, and the other two are back, whatever fraction of a microsecond their marks had.
+    // Six are taken, and the other two are back, regardless of the fraction of a microsecond in
+    // their marks.
     assert_eq!(store.peek(&mut of(thirds, 0)).await.unwrap().remaining(), 34);
     assert!(store.acquire(&mut of(thirds, 1)).await.unwrap().is_allowed());
 }
@@ -384,8 +385,8 @@ fn tomorrow(redis: &Redis) -> u64 {
     u64::try_from(time.as_micros()).unwrap()
 }
 
-/// The clock of the server goes back by a day, and a process that was counted is gone: it does not
-/// count for a day.
+/// The server's clock goes back by a day, and a counted process is gone: it must not count for a
+/// day.
 #[tokio::test]
 async fn a_step_back_keeps_nobody_alive() {
     let (redis, link) = start().await;
@@ -407,7 +408,7 @@ async fn a_step_back_keeps_nobody_alive() {
     assert!(alone.is_ok(), "{fleet:?}");
 }
 
-/// The same for shares: what the one who is gone held is free again.
+/// The same for shares: the share of the process that is gone is free again.
 #[tokio::test]
 async fn a_step_back_keeps_no_share() {
     let (redis, link) = start().await;
@@ -437,7 +438,7 @@ async fn a_step_back_keeps_no_share() {
     assert!(granted.is_ok(), "{:?}", share.status());
 }
 
-/// Whoever waits for permits that another fetches waits for a task that somebody else drives.
+/// A request that waits for permits that another request fetches depends on that request's task.
 #[test]
 fn a_lease_is_not_fetched_by_a_runtime_that_stands_still() {
     let own = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -456,14 +457,15 @@ fn a_lease_is_not_fetched_by_a_runtime_that_stands_still() {
     begin(&one, first.as_mut());
     let mut second = Box::pin(store.acquire(second));
     begin(&two, second.as_mut());
-    // Whoever comes a second later sees that nobody is on the way, also for those who wait.
+    // A request a second later finds that no fetch is making progress, and fetches for the waiters,
+    // too.
     hand.advance(Duration::from_millis(1001));
     let both = async { (store.acquire(third).await, second.await) };
     let (third, second) = two.block_on(both);
     assert!(third.unwrap().is_allowed() && second.unwrap().is_allowed());
 }
 
-/// A reservation over two slots, of which one cannot be settled: the other is.
+/// A reservation over two slots, one of which cannot be settled: the other one is.
 #[tokio::test]
 async fn a_slot_that_cannot_be_settled_keeps_no_other() {
     let cluster = Cluster::builder(Flavor::Redis).primaries(3).replicas(0).start();

@@ -1,9 +1,10 @@
-//! Two services with different quotas for one policy on one Redis, calling in turn for long: what both get
-//! together, and how often they ask.
+//! Two services with different quotas for one policy on one Redis call alternately for a long time:
+//! the permits that both get together, and the number of their requests.
 //!
-//! The scripts are the shipped ones. The server's clock moves as the test says, and services reach the server
-//! through a proxy that counts requests.
+//! The scripts are the shipped ones. The test moves the server's clock, and services reach the
+//! server through a proxy that counts requests.
 
+use super::interleaved_calls::{start, timed};
 use crate::servers::patient::patient;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tollgate::{
@@ -13,10 +14,10 @@ use tollgate::{
 use tollgate_redis::RedisStore;
 use tollgate_rig::{Flavor, Proxy, Redis};
 
-/// A multiple of every grain and window here.
+/// A multiple of every rounding step and window here.
 const START: Duration = Duration::from_secs(1_800_000_000);
 
-/// What both services got: when, and how much.
+/// The admissions of both services: when, and how much.
 struct Run {
     admitted: Vec<(Duration, u64)>,
     calls: u64,
@@ -24,8 +25,8 @@ struct Run {
     lasted: Duration,
 }
 
-/// Has two services call with their quotas, a random one at random times. Less comes back than they ask for, so
-/// that both are denied often.
+/// Lets two services call with their quotas, a random one at random times. Fewer permits refill
+/// than they ask for, so both are denied often.
 async fn alternate(rig: &mut Rig, algorithm: Algorithm, quotas: [Quota; 2], seed: u64) -> Run {
     let mut random = fastrand::Rng::with_seed(seed);
     let prefix = format!("{algorithm}{}{}", quotas[0], quotas[1]);
@@ -39,7 +40,7 @@ async fn alternate(rig: &mut Rig, algorithm: Algorithm, quotas: [Quota; 2], seed
     });
     for (store, policy) in &services {
         store.link().ready(Duration::from_secs(20)).await.unwrap();
-        // Sends the script.
+        // Loads the script.
         let _ = store.acquire(&mut [Demand::new(policy, b"warm", 1)]).await.unwrap();
     }
     let permit = quotas.map(|it| it.period() / u32::try_from(it.count()).unwrap());
@@ -57,7 +58,7 @@ async fn alternate(rig: &mut Rig, algorithm: Algorithm, quotas: [Quota; 2], seed
             admitted.push((now, cost));
         }
         let by = match random.u8(0..40) {
-            // Now and then both rest.
+            // Sometimes both rest.
             0 => step * 20,
             1..20 => Duration::ZERO,
             _ => step * random.u32(0..1000) / 500,
@@ -69,7 +70,8 @@ async fn alternate(rig: &mut Rig, algorithm: Algorithm, quotas: [Quota; 2], seed
     Run { admitted, calls, requests, lasted: now - START }
 }
 
-/// The server counts microseconds, and the start of an anchored window is rounded: to a 1200th of it here.
+/// The server counts microseconds, and rounds the start of an anchored window: to a 1200th of it
+/// here.
 fn whole_micros(by: Duration, algorithm: Algorithm, quota: Quota) -> Duration {
     let grain = match algorithm {
         Algorithm::AnchoredWindow => quota.period().as_micros() / 1200,
@@ -101,8 +103,8 @@ impl Run {
         self.admitted.iter().map(|(_, cost)| cost).sum()
     }
 
-    /// Returns by how much the permits admitted exceed `quota`'s rate at most, in any interval. A permit more
-    /// is `period` in these units, and a microsecond takes `count` away.
+    /// Returns the most by which the admitted permits exceed `quota`'s rate in any interval. One
+    /// more permit adds `period` in these units, and a microsecond subtracts `count`.
     fn above_rate(&self, quota: Quota) -> u128 {
         let (permit, per_micro) = (quota.period().as_micros(), u128::from(quota.count()));
         let (mut level, mut most, mut last) = (0_u128, 0, START);
@@ -115,7 +117,7 @@ impl Run {
     }
 }
 
-/// The larger rate and both bursts, whatever the quotas are; the larger quota if burst / rate is equal.
+/// The larger rate and both bursts, for any quotas; the larger quota if burst / rate is equal.
 #[tokio::test]
 async fn two_token_buckets_together_keep_to_the_larger_rate() {
     let mut rig = Rig::start();
@@ -147,14 +149,15 @@ async fn two_token_buckets_together_keep_to_the_larger_rate() {
         };
         let above = run.above_rate(fast);
         assert!(above <= u128::from(burst) * fast.period().as_micros(), "{about}: {above}");
-        // Nor do they hold each other up. What comes back while both rest for longer than a burst is lost.
+        // Nor do they block each other. Permits that refill while both rest for longer than a burst
+        // are lost.
         let least = (run.lasted.as_secs_f64() * rate(slow) * 0.9) as u64;
         assert!(run.sum() >= least, "{about}: less than {least}");
         assert_eq!(run.requests, run.calls, "{about}: one request for each call");
     }
 }
 
-/// Windows of one length have one count: nowhere is there more than the larger limit.
+/// Windows of one length have one count: it never exceeds the larger limit.
 #[tokio::test]
 async fn two_windows_together_keep_to_the_larger_limit() {
     let mut rig = Rig::start();
@@ -183,7 +186,7 @@ async fn two_windows_together_keep_to_the_larger_limit() {
     }
 }
 
-/// Windows of different lengths have keys of their own: each service gets its own quota, and no more.
+/// Windows of different lengths have separate keys: each service gets its own quota, and no more.
 #[tokio::test]
 async fn windows_of_two_lengths_do_not_share() {
     let mut rig = Rig::start();
@@ -200,5 +203,83 @@ async fn windows_of_two_lengths_do_not_share() {
             admitted[call % 2] += u64::from(decision.is_allowed());
         }
         assert_eq!(admitted, [10, 20], "{algorithm}");
+    }
+}
+
+/// A service with a short quota gives back a permit that a service with a longer quota has used.
+/// That does not become a debt, which would outlast the longer quota.
+#[tokio::test]
+async fn a_refund_makes_no_debt_of_what_another_quota_left() {
+    let mut rig = Rig::start();
+    let service = |since: u64, quota: &str| {
+        let (clock, _hand) = Clock::manual();
+        clock.set_wall_offset(START + Duration::from_secs(since));
+        let link = patient(&format!("redis://{}", rig.proxy.address()));
+        let store = RedisStore::builder(link).prefix("refund").clock(clock).build().unwrap();
+        (store, Policy::new("p", quota.parse().unwrap()).unwrap())
+    };
+    // The third one starts when the second has gone.
+    let services = [service(0, "1000/min"), service(0, "1000/day"), service(20, "1000/min")];
+    let [short, long, later] = &services;
+    rig.stop_time(START + Duration::from_secs(10));
+    for (store, _) in &services {
+        store.link().ready(Duration::from_secs(20)).await.unwrap();
+    }
+    let taken = long.0.acquire(&mut [Demand::new(&long.1, b"k", 1000)]).await.unwrap();
+    assert!(taken.is_allowed());
+    assert_eq!(short.0.refund(&Demand::new(&short.1, b"k", 1)).await.unwrap(), 1);
+    rig.stop_time(START + Duration::from_secs(21));
+    let look = later.0.peek(&mut [Demand::new(&later.1, b"k", 1)]).await.unwrap();
+    assert!(look.is_allowed(), "{:?}", look.retry_after(look.at()));
+}
+
+/// What a longer quota has left counts as one burst from the change on, also when time comes within a burst of it.
+#[tokio::test]
+async fn a_key_that_has_refilled_after_a_change_stays_full() {
+    let (_redis, link) = start().await;
+    let (store, hand) = timed(&link, "refilled");
+    let [old, new] = ["10/h", "10/s"].map(|it| Policy::new("p", it.parse().unwrap()).unwrap());
+    assert!(store.acquire(&mut [Demand::new(&old, b"k", 10)]).await.unwrap().is_allowed());
+    assert!(store.acquire(&mut [Demand::new(&new, b"k", 1)]).await.unwrap().is_denied());
+    for (wait, remaining) in [(500, 5), (500, 10), (3_598_000, 10), (500, 10)] {
+        hand.advance(Duration::from_millis(wait));
+        let level = store.peek(&mut [Demand::new(&new, b"k", 0)]).await.unwrap();
+        assert_eq!(level.remaining(), remaining, "at {:?}", level.at());
+    }
+}
+
+/// A shorter quota cuts what is booked to one burst, so reservations of before give back one burst in all.
+#[tokio::test]
+async fn reservations_of_before_a_shorter_quota_give_back_one_burst_in_all() {
+    let (_redis, link) = start().await;
+    for youngest_first in [false, true] {
+        let (store, hand) = timed(&link, &format!("reserved {youngest_first}"));
+        let [old, new] = ["10/h", "10/s"].map(|it| Policy::new("p", it.parse().unwrap()).unwrap());
+        let life = Duration::from_secs(60);
+        let mut ids = Vec::new();
+        for _ in 0..10 {
+            let reserved = store.reserve(&mut [Demand::new(&old, b"k", 1)], life).await.unwrap();
+            ids.push(reserved.id.unwrap());
+        }
+        hand.advance(Duration::from_secs(1));
+        let take = async || store.acquire(&mut [Demand::new(&new, b"k", 1)]).await.unwrap();
+        assert!(take().await.is_denied());
+        // One that is made meanwhile keeps its claim.
+        hand.advance(Duration::from_millis(100));
+        let own = store.reserve(&mut [Demand::new(&new, b"k", 1)], life).await.unwrap();
+        assert!(take().await.is_denied());
+        assert!(store.settle(own.id.unwrap(), &[0]).await.unwrap());
+        assert!(take().await.is_allowed());
+        if youngest_first {
+            ids.reverse();
+        }
+        let mut passed = 0;
+        for id in ids {
+            assert!(store.settle(id, &[0]).await.unwrap());
+            while take().await.is_allowed() {
+                passed += 1;
+            }
+        }
+        assert!(passed <= 10, "{passed} at one instant; the youngest first: {youngest_first}");
     }
 }

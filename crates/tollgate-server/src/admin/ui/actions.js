@@ -1,32 +1,30 @@
 // Requests to this server, and changes with their confirmation.
 
-import { shown } from "/ui/draw.js";
+import { seenJson, shown } from "/ui/draw.js";
 
-/** Fetches JSON. An answer that says "log in" loads the page again, which shows the login. */
-export async function get(path) {
-  const answer = await fetch(path, { headers: { accept: "application/json" } });
+/** Sends a request and returns its JSON. An answer that says "log in" loads the page again, which shows the login. */
+async function call(path, options) {
+  const answer = await fetch(path, options).catch(() => null);
+  if (!answer) throw new Error("The server does not answer. Is it running?");
   if (answer.status === 401) location.reload();
   const body = await answer.json();
   if (!answer.ok) throw new Error(body.detail ?? answer.statusText);
   return body;
 }
 
-async function post(path, body) {
-  const answer = await fetch(path, {
+export const get = (path) => call(path, { headers: { accept: "application/json" } });
+
+const post = (path, body) =>
+  call(path, {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify(body),
   });
-  if (answer.status === 401) location.reload();
-  const told = await answer.json();
-  if (!answer.ok) throw new Error(told.detail ?? answer.statusText);
-  return told;
-}
 
 /** Returns the command for a shell that does the same. */
 export function curl(path, body) {
   const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
-  return `curl -H "Authorization: Bearer $TOKEN" ${quoted(location.origin + path)} \\\n  --json ${quoted(JSON.stringify(body))}`;
+  return `curl -H "Authorization: Bearer $TOKEN" ${quoted(location.origin + path)} \\\n  --json ${quoted(seenJson(body))}`;
 }
 
 export const DURATIONS = [
@@ -39,27 +37,38 @@ export const DURATIONS = [
   ["30 days", 2592000000],
 ];
 
-/** Asks whether to change something, does it, and calls `done` with the answer. */
+/** Asks whether to change something, does it, and calls `done`. */
 export function confirmChange(title, text, path, body, done) {
   const part = (name) => document.getElementById(`dialog${name}`);
   const [dialog, act, copy] = [part(""), part("-do"), part("-copy")];
   part("-title").textContent = title;
   part("-text").textContent = text;
-  part("-curl").textContent = shown(curl(path, body), 2000).replaceAll("\\u{a}", "\n");
+  const command = curl(path, body);
+  part("-curl").textContent = command;
+  copy.textContent = "Copy command";
   part("-error").textContent = "";
   act.disabled = false;
   act.onclick = async () => {
     act.disabled = true;
     try {
-      const told = await post(path, body);
+      await post(path, body);
       dialog.close();
       document.getElementById("status").textContent = `${title}: done.`;
-      done(told);
+      done();
     } catch (error) {
-      part("-error").textContent = error.message;
+      part("-error").textContent = shown(error.message, 500);
       act.disabled = false;
     }
   };
-  copy.onclick = () => navigator.clipboard?.writeText(curl(path, body));
+  copy.onclick = async () => {
+    try {
+      await navigator.clipboard.writeText(command);
+      copy.textContent = "Copied";
+    } catch {
+      // Over plain HTTP, browsers give pages no clipboard.
+      getSelection().selectAllChildren(part("-curl"));
+      copy.textContent = "Selected: copy it";
+    }
+  };
   dialog.showModal();
 }

@@ -9,6 +9,8 @@ const POINTS = 600;
 
 /** What the views know: the newest figures, and [second, allowed, denied] of the time that the page was open. */
 const live = { figures: null, points: [], mayChange: false };
+/** The second before the first sample of the server: the clock may say one second twice, and leave out the next. */
+let origin = 0;
 
 const main = document.getElementById("main");
 const status = document.getElementById("status");
@@ -33,18 +35,21 @@ function route() {
   if (!live.figures) return;
   view?.close?.();
   view = null;
+  let wrong = "There is no such view. This is the overview.";
   for (const [pattern, make] of ROUTES) {
     const found = pattern.exec(location.hash);
     if (!found) continue;
+    wrong = "";
     try {
       const [first, ...rest] = found.slice(1);
       view = first === undefined ? make() : make(decodeURIComponent(first), ...rest);
     } catch (error) {
-      status.textContent = `This address cannot be shown: ${error.message}`;
+      wrong = `This address cannot be shown: ${error.message}`;
     }
     break;
   }
-  if (!view) return void (location.hash = "#/");
+  view ??= overview(live);
+  status.textContent = wrong;
   main.replaceChildren(view.node);
   document.title = `${view.title} · Tollgate`;
   for (const link of document.querySelectorAll("nav a")) {
@@ -81,9 +86,11 @@ function add(at, allowed, denied) {
 
 function receive(event) {
   const figures = JSON.parse(event.data);
+  if (event.type === "state") status.textContent = "";
   announce(live.figures, figures);
   const now = Math.round(Date.parse(figures.at) / 1000);
   if (event.type === "state") {
+    origin = now - figures.sample;
     live.mayChange = figures.may_change;
     document.getElementById("read-only").textContent = figures.may_change
       ? ""
@@ -94,7 +101,7 @@ function receive(event) {
       add(now - figures.history.length + 1 + index, allowed, denied),
     );
   } else {
-    add(now, ...figures.last);
+    add(origin + figures.sample, ...figures.last);
   }
   const isFirst = live.figures === null;
   const mayChangeBefore = live.figures?.may_change;
@@ -113,15 +120,15 @@ function open() {
     connection("reconnecting", "warn");
     // The browser tries again by itself, unless the server has answered with an error.
     if (source.readyState !== EventSource.CLOSED) return;
-    const answer = await fetch("/version")
-      .then(() => fetch("/policies?limit=1"))
-      .catch(() => null);
-    if (answer?.status === 401) location.reload();
-    else setTimeout(open, 3000);
+    const answer = await fetch("/health/detail").catch(() => null);
+    if (answer?.status === 401) return void location.reload();
+    if (answer) status.textContent = "The server sends no live figures: too many dashboards are open.";
+    setTimeout(open, 3000);
   });
 }
 
 addEventListener("hashchange", () => {
+  document.getElementById("dialog").close();
   route();
   main.focus();
 });

@@ -14,20 +14,41 @@ export function el(name, props = {}, ...children) {
   return made;
 }
 
+/** Control, format and ignorable characters: what cannot be seen, or moves other text. */
+const UNSEEN = /[\p{Cc}\p{Cf}\p{DI}\u2028\u2029]/gu;
+
+/** Writes JSON in which everything can be seen. JSON escapes UTF-16 units, of which a character may have two. */
+export const seenJson = (value) =>
+  JSON.stringify(value).replace(UNSEEN, (char) =>
+    char.replace(/[^]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`),
+  );
+
 /** Shows control and direction characters by their code, and cuts what is very long. */
 export function shown(text, most = 128) {
-  const plain = String(text).replace(
-    /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g,
-    (char) => `\\u{${char.codePointAt(0).toString(16)}}`,
-  );
+  const plain = String(text).replace(UNSEEN, (char) => `\\u{${char.codePointAt(0).toString(16)}}`);
   const chars = Array.from(plain);
   return chars.length > most ? `${chars.slice(0, most).join("")}…` : plain;
 }
 
-export const keyText = (text) => el("span", { class: "key" }, shown(text));
+/** The same for a text that may have several lines, such as an error with its place in a file. */
+export const shownLines = (text) =>
+  el(
+    "span",
+    { class: text.includes("\n") ? "lines" : null },
+    text
+      .split("\n")
+      .map((line) => shown(line, 500))
+      .join("\n"),
+  );
+
+export const keyText = (text) =>
+  text === "" ? el("i", {}, "empty") : el("span", { class: "key" }, shown(text));
 
 const FINE = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 export const number = (value) => (value === null || value === undefined ? "–" : FINE.format(value));
+
+/** The time of day here, of a Unix second. */
+export const clock = (second) => new Date(second * 1000).toLocaleTimeString("en-GB");
 
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
@@ -58,8 +79,53 @@ export function span(ms) {
 export const share = (allowed, denied) =>
   allowed + denied > 0 ? `${FINE.format((100 * denied) / (allowed + denied))} %` : "–";
 
-/** Makes a table: columns are [title, is numeric, cell of a row]. */
-export function table(caption, columns, rows, nothing = "Nothing yet.") {
+let isHeld = false;
+addEventListener("pointerdown", () => (isHeld = true));
+for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => (isHeld = false));
+
+/**
+ * Makes these nodes the content of `place`. What is the same stays, so that readers keep the focus and their position
+ * in a wide table. Nothing changes under a pointer that is held down, or while a text in it is selected. The nodes have
+ * no listeners.
+ */
+export function update(place, ...nodes) {
+  const selection = getSelection();
+  const isSelected = !selection.isCollapsed && place.contains(selection.anchorNode);
+  if (place.hasChildNodes() && (isHeld || isSelected)) return;
+  const focused = place.contains(document.activeElement) ? document.activeElement : null;
+  const address = focused?.getAttribute("href");
+  merge(place, nodes);
+  // The row of the link may have moved.
+  if (!address || (focused.isConnected && focused.getAttribute("href") === address)) return;
+  const links = [...place.querySelectorAll("a")];
+  links.find((link) => link.getAttribute("href") === address)?.focus({ preventScroll: true });
+}
+
+function merge(place, nodes) {
+  const old = [...place.childNodes];
+  nodes.forEach((node, index) => {
+    const known = old[index];
+    if (!known) place.append(node);
+    else if (known.isEqualNode(node)) return;
+    else if (known.nodeName !== node.nodeName) known.replaceWith(node);
+    else if (known.nodeType === Node.TEXT_NODE) known.data = node.data;
+    else {
+      for (const name of known.getAttributeNames()) if (!node.hasAttribute(name)) known.removeAttribute(name);
+      for (const { name, value } of node.attributes)
+        if (known.getAttribute(name) !== value) known.setAttribute(name, value);
+      merge(known, [...node.childNodes]);
+    }
+  });
+  for (const rest of old.slice(nodes.length)) rest.remove();
+}
+
+/** Rows that a table shows at most. */
+const ROWS = 200;
+
+/** Makes a table of the first of `total` rows: columns are [title, is numeric, cell of a row]. */
+export function table(caption, columns, rows, nothing = "Nothing yet.", total = rows.length) {
+  rows = rows.slice(0, ROWS);
+  if (rows.length < total) caption += `: the first ${rows.length} of ${number(total)}`;
   const head = columns.map(([title, numeric]) =>
     el("th", { scope: "col", class: numeric ? "n" : null }, title),
   );
@@ -74,7 +140,7 @@ export function table(caption, columns, rows, nothing = "Nothing yet.") {
     el(
       "table",
       {},
-      el("caption", {}, caption),
+      el("caption", {}, el("span", {}, caption)),
       el("thead", {}, el("tr", {}, ...head)),
       el("tbody", {}, ...body),
     ),
@@ -146,10 +212,18 @@ export class Chart {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
     const axis = {
+      font: "12px system-ui, sans-serif",
+      labelFont: "12px system-ui, sans-serif",
+      labelSize: 18,
       stroke: colour("--dim"),
       grid: { stroke: colour("--line"), width: 1 },
       ticks: { stroke: colour("--line"), width: 1 },
     };
+    const line = (series) => ({
+      width: 2,
+      points: { show: false },
+      value: (plot, count) => number(count ?? plot.data[series].at(-1)),
+    });
     const width = () => Math.max(280, this.place.clientWidth || 600);
     const options = {
       width: width(),
@@ -160,17 +234,15 @@ export class Chart {
         x: { range: (_, from, to) => [Math.min(from, to - 60), to] },
         y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] },
       },
-      axes: [axis, { ...axis, size: 60 }],
+      axes: [
+        { ...axis, size: 34, space: 90, label: "time of day", values: (_, at) => at.map(clock) },
+        { ...axis, size: 56, label: "decisions per second" },
+      ],
+      // Beside the pointer, or else the newest.
       series: [
-        { label: "Time" },
-        { label: "Allowed per second", stroke: colour("--allowed"), width: 2, points: { show: false } },
-        {
-          label: "Denied per second",
-          stroke: colour("--denied"),
-          width: 2,
-          dash: [6, 4],
-          points: { show: false },
-        },
+        { label: "Time", value: (plot, at) => clock(at ?? plot.data[0].at(-1) ?? 0) },
+        { label: "Allowed per second", stroke: colour("--allowed"), ...line(1) },
+        { label: "Denied per second", stroke: colour("--denied"), ...line(2), dash: [6, 4] },
       ],
     };
     this.plot = new globalThis.uPlot(options, this.#data(), this.place);
@@ -181,11 +253,12 @@ export class Chart {
   #table() {
     if (!this.figures.open) return;
     const columns = [
-      ["Time", false, ([at]) => new Date(at * 1000).toLocaleTimeString()],
+      ["Time", false, ([at]) => clock(at)],
       ["Allowed", true, ([, allowed]) => number(allowed)],
       ["Denied", true, ([, , denied]) => number(denied)],
     ];
-    this.figures.lastElementChild.replaceChildren(
+    update(
+      this.figures.lastElementChild,
       table(`${this.caption}, newest first`, columns, this.points.slice(-60).reverse()),
     );
   }

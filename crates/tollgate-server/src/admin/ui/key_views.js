@@ -1,60 +1,78 @@
 // Keys: those that an administrator has changed, and one key with its actions; and the explanation of a request.
 
 import { confirmChange, get } from "/ui/actions.js";
-import { el, keyText, number, shown, span, table } from "/ui/draw.js";
-import { durations, failed, field, keyAddress } from "/ui/parts.js";
+import { el, keyText, number, shown, span, table, update } from "/ui/draw.js";
+import { durations, everyOther, failed, field, keyAddress, keyLink, policyLink } from "/ui/parts.js";
+
+/** Enter sends a form also from a field of several lines. */
+function submitOnEnter(event) {
+  if (event.key !== "Enter" || event.shiftKey) return;
+  event.preventDefault();
+  event.target.form.requestSubmit();
+}
 
 export function keys() {
   const [name, value] = [
     el("input", { id: "policy-name", required: true }),
-    el("input", { id: "key-value" }),
+    el("textarea", { id: "key-value", rows: 1, cols: 30, onkeydown: submitOnEnter }),
   ];
   const list = el("div");
+  const policyOf = (row) => policyLink({ id: row.id, label: row.policy });
   const look = (event) => {
     event.preventDefault();
-    location.hash = keyAddress(name.value, value.value === "" ? [] : ["one"], value.value);
+    const values = value.value.split("\n");
+    location.hash = keyAddress(name.value, value.value === "" ? [] : values);
   };
   async function load() {
     try {
       const found = await get("/specials");
       const ends = ["Ends in", true, (row) => span(row.until.left_ms)];
       const who = [
-        ["Policy", false, (row) => shown(row.policy)],
-        [
-          "Key",
-          false,
-          (row) => el("a", { href: keyAddress(row.policy, ["one"], row.key) }, keyText(row.key)),
-        ],
+        ["Policy", false, policyOf],
+        ["Key", false, (row) => keyLink(row.id, row)],
       ];
-      list.replaceChildren(
-        table("Blocked keys", [...who, ends], found.blocked.slice(0, 200), "No key is blocked."),
+      update(
+        list,
+        table("Blocked keys", [...who, ends], found.blocked, "No key is blocked."),
         table(
           "Keys with a quota of their own",
           [...who, ["Limit", false, (row) => row.limit?.text ?? "unlimited"], ends],
-          found.overridden.slice(0, 200),
+          found.overridden,
           "No key has an override.",
         ),
         table(
+          "Banned keys",
+          [...who, ends],
+          found.banned,
+          "No key is banned: none was denied as often as the `ban` of its policy says.",
+        ),
+        table(
           "Bypassed policies",
-          [["Policy", false, (row) => shown(row.policy)], ends],
-          found.bypassed.slice(0, 200),
+          [["Policy", false, policyOf], ends],
+          found.bypassed,
           "No policy is bypassed.",
         ),
       );
     } catch (error) {
-      list.replaceChildren(failed(error));
+      update(list, failed(error));
     }
   }
   load();
+  let audit = null;
+  const tick = (now) => {
+    if (audit !== null && now.audit !== audit) load();
+    audit = now.audit;
+  };
   const form = el(
     "form",
     { class: "line", onsubmit: look },
     field("Policy", name),
-    field("Key", value),
+    field("Key (several values: Shift+Enter between them)", value),
     el("button", {}, "Show key"),
   );
   return {
     title: "Keys",
+    tick,
     node: el(
       "div",
       {},
@@ -65,29 +83,27 @@ export function keys() {
       el(
         "p",
         { class: "hint" },
-        "Blocks, overrides and bypasses are lost at a restart. Put what should last into the configuration.",
+        "Blocks, overrides, bans and bypasses are lost at a restart. Put what should last into the configuration.",
       ),
     ),
   };
 }
 
 export function key(live, policyId, values) {
-  const [state, answer] = [el("div"), el("p", { role: "status" })];
-  const chosen = values.filter((_, index) => index > 0 || values.length > 1 || values[0] !== "");
-  const target =
-    chosen.length > 1
-      ? { policy: policyId, keys: chosen }
-      : chosen.length === 1
-        ? { policy: policyId, key: chosen[0] }
-        : { policy: policyId };
-  const name = chosen.map((one) => shown(one)).join(", ") || "(no key)";
+  const [state, change] = [el("div"), el("div")];
+  const target = { policy: policyId };
+  if (values.length === 1) target.key = values[0];
+  if (values.length > 1) target.keys = values;
+  const name = values.map((one) => (one === "" ? "(empty)" : shown(one))).join(", ") || "(no key)";
   async function load() {
     const query = new URLSearchParams({ policy: policyId });
-    for (const value of chosen) query.append("key", value);
+    for (const value of values) query.append("key", value);
     try {
       const found = await get(`/key?${query}`);
+      change.hidden = false;
       const parts = [found.decision, ...found.others].filter(Boolean);
-      state.replaceChildren(
+      update(
+        state,
         el(
           "p",
           {},
@@ -117,13 +133,11 @@ export function key(live, policyId, values) {
           ),
       );
     } catch (error) {
-      state.replaceChildren(failed(error));
+      const empty = el("a", { href: keyAddress(policyId, [""]) }, "Show the empty key");
+      update(state, failed(error), ...(values.length === 0 ? [empty] : []));
+      change.hidden = true;
     }
   }
-  const done = (told) => {
-    answer.textContent = shown(JSON.stringify(told), 400);
-    load();
-  };
   const act = (label, path, text, extra = () => ({})) =>
     el(
       "button",
@@ -131,7 +145,7 @@ export function key(live, policyId, values) {
         type: "button",
         disabled: !live.mayChange,
         class: path === "/block" ? "danger" : null,
-        onclick: () => confirmChange(label.replace(" …", ""), text(), path, { ...target, ...extra() }, done),
+        onclick: () => confirmChange(label.replace(" …", ""), text(), path, { ...target, ...extra() }, load),
       },
       label,
     );
@@ -140,9 +154,8 @@ export function key(live, policyId, values) {
     durations("override-for"),
     el("input", { id: "limit", placeholder: "100/s burst 200" }),
   ];
-  const actions = el(
-    "div",
-    {},
+  change.append(
+    el("h2", {}, "Change"),
     el(
       "form",
       { class: "line", onsubmit: (event) => event.preventDefault() },
@@ -171,8 +184,8 @@ export function key(live, policyId, values) {
     ),
   );
   load();
-  const again = el("button", { type: "button", onclick: load }, "Look again");
   return {
+    tick: everyOther(load),
     title: `Key ${name}`,
     node: el(
       "div",
@@ -185,28 +198,33 @@ export function key(live, policyId, values) {
         el("a", { href: `#/policy/${encodeURIComponent(policyId)}` }, shown(policyId)),
       ),
       state,
-      again,
-      el("h2", {}, "Change"),
-      actions,
-      answer,
+      change,
     ),
   };
 }
 
 export function explain() {
-  const domain = el("input", { id: "domain" });
+  const domains = el("datalist", { id: "domains" });
+  const domain = el("input", { id: "domain", list: "domains" });
+  get("/config")
+    .then((found) => {
+      domains.append(...found.domains.map((name) => el("option", { value: name })));
+      domain.value ||= found.domains.length === 1 ? found.domains[0] : "";
+    })
+    .catch(() => {});
   const entries = el("textarea", {
     id: "entries",
     rows: 3,
     cols: 40,
     placeholder: "user=alice\npath=/search",
   });
-  const cost = el("input", { id: "cost", type: "number", min: 0, value: 1 });
+  const cost = el("input", { id: "cost", type: "number", min: 0, value: 1, class: "short" });
   const result = el("div", { role: "status" });
   async function ask(event) {
     event.preventDefault();
     const query = new URLSearchParams({ domain: domain.value, cost: cost.value });
-    const lines = entries.value.split("\n").map((line) => line.trim());
+    // A value may end in a space.
+    const lines = entries.value.split("\n").map((line) => line.trimStart());
     for (const line of lines.filter((one) => one !== "")) query.append("entry", line);
     try {
       draw(await get(`/explain?${query}`));
@@ -248,11 +266,16 @@ export function explain() {
     "form",
     { class: "line", onsubmit: ask },
     field("Domain", domain),
+    domains,
     field("Descriptor: one key=value a line", entries),
     field("Cost", cost),
     el("button", {}, "Explain"),
   );
   const title = "Which limit would this request meet, and why?";
-  const hint = el("p", { class: "hint" }, "Nothing is charged.");
+  const hint = el(
+    "p",
+    { class: "hint" },
+    "Write the descriptor as a caller sends it: its entries in their order. Nothing is charged.",
+  );
   return { title: "Explain", node: el("div", {}, el("h1", {}, title), hint, form, result) };
 }

@@ -1,8 +1,8 @@
 // Overview, the list of policies, and one policy. A view is { title, node, tick(figures), close() }.
 
 import { confirmChange, get } from "/ui/actions.js";
-import { Chart, bytes, el, keyText, number, share, shown, span, spark, table } from "/ui/draw.js";
-import { durations, failed, field, keyAddress, policyLink } from "/ui/parts.js";
+import { Chart, bytes, el, number, share, shown, shownLines, span, spark, table, update } from "/ui/draw.js";
+import { durations, everyOther, failed, field, keyLink, policyLink } from "/ui/parts.js";
 
 const tile = (label) => {
   const value = el("b", {}, "–");
@@ -15,12 +15,35 @@ const tile = (label) => {
   };
 };
 
+/** Whether a store can be asked. */
+function storeState(store) {
+  if (store.servers === null) return "in this process";
+  return store.degraded
+    ? el("span", { class: "bad" }, `away: ${shown(store.degraded, 300)}`)
+    : el("span", { class: "good" }, "answers");
+}
+
+/** How many servers of a store get calls; the circuit breakers of the others are open. */
+function serversUp(store) {
+  if (store.servers === null) return "–";
+  const isWell = store.servers_up === store.servers;
+  return el("span", { class: isWell ? "good" : "bad" }, `${store.servers_up} of ${store.servers}`);
+}
+
+const limitOf = (row) => row.adaptive?.limit ?? row.limit?.text ?? "unlimited";
+
+/** What is left of a policy, or in flight. */
+function level(row) {
+  if (row.in_flight !== null && row.in_flight !== undefined) return `${number(row.in_flight)} in flight`;
+  return row.level === null ? "–" : `${number(row.level)} of ${number(row.capacity)}`;
+}
+
 export function overview(live) {
   const chart = new Chart("Decisions of all policies");
   const tiles = {
-    allowed: tile("allowed per second, 10 s"),
-    denied: tile("denied per second, 10 s"),
-    share: tile("denied, 10 s"),
+    allowed: tile("allowed per second (10 s)"),
+    denied: tile("denied per second (10 s)"),
+    share: tile("of decisions denied (10 s)"),
     status: tile("state"),
     version: tile("configuration version"),
     policies: tile("policies"),
@@ -46,15 +69,17 @@ export function overview(live) {
     tiles.version.set(String(now.version));
     tiles.policies.set(number(now.policies));
     chart.show(live.points);
-    problems.replaceChildren(
+    update(
+      problems,
       ...(now.problems.length > 0
         ? [
             el("h2", {}, "Problems"),
-            el("ul", {}, ...now.problems.map((one) => el("li", { class: "bad" }, shown(one.text, 500)))),
+            el("ul", {}, ...now.problems.map((one) => el("li", { class: "bad" }, shownLines(one.text)))),
           ]
         : []),
     );
-    busy.replaceChildren(
+    update(
+      busy,
       table(
         `The policies with the most refusals in the last 10 s; ${now.busy} decided something`,
         [
@@ -67,12 +92,15 @@ export function overview(live) {
         "No decision in the last 10 s.",
       ),
     );
-    stores.replaceChildren(
+    update(
+      stores,
       table(
         "Where the state is",
         [
           ["Store", false, (store) => shown(store.name)],
           ["Kind", false, (store) => store.kind],
+          ["State", false, storeState],
+          ["Breakers closed", true, serversUp],
           ["Keys", true, (store) => number(store.keys)],
           ["Memory", true, (store) => bytes(store.bytes)],
         ],
@@ -99,9 +127,9 @@ export function policies() {
     ].map(([value, text]) => el("option", { value }, text)),
   );
   const [list, place] = [el("div"), el("span", { class: "dim" })];
-  let [offset, total, shownRows] = [0, 0, new Map()];
+  let [offset, total] = [0, 0];
   const turn = (by) => {
-    offset = Math.max(0, Math.min(offset + by, Math.max(0, total - 1)));
+    offset = Math.max(0, offset + by);
     load();
   };
   const [before, after] = [
@@ -124,7 +152,9 @@ export function policies() {
     place,
   );
   sort.addEventListener("change", anew);
+  let asked = 0;
   async function load() {
+    const mine = (asked += 1);
     const query = new URLSearchParams({
       limit: PAGE,
       offset,
@@ -134,32 +164,28 @@ export function policies() {
     });
     try {
       const found = await get(`/policies?${query}`);
+      // Another page was asked for meanwhile.
+      if (mine !== asked) return;
       total = found.total;
-      draw(found.policies);
+      if (found.policies.length > 0 || total === 0) return draw(found.policies);
+      // A reload has made the list shorter.
+      offset = Math.floor((total - 1) / PAGE) * PAGE;
+      load();
     } catch (error) {
-      list.replaceChildren(failed(error));
+      update(list, failed(error));
     }
   }
   function draw(rows) {
-    shownRows = new Map();
     place.textContent = total === 0 ? "no policy" : `${offset + 1} to ${offset + rows.length} of ${total}`;
     [before.disabled, after.disabled] = [offset === 0, offset + rows.length >= total];
-    const cells = (row) => ({
-      row,
-      history: row.history,
-      spark: el("span", {}, spark(row.history)),
-      allowed: el("span", {}, number(row.rates["10s"].allowed_per_second)),
-      denied: el("span", {}, number(row.rates["10s"].denied_per_second)),
-      level: el("span", {}, number(row.in_flight ?? row.level)),
-    });
-    for (const row of rows) shownRows.set(row.id, cells(row));
-    const part = (name) => (row) => shownRows.get(row.id)[name];
-    list.replaceChildren(
+    const badge = (kind, text) => [" ", el("span", { class: `badge ${kind}` }, text)];
+    update(
+      list,
       table(
-        "Policies",
+        "Solid lines are allowed, dashed ones denied decisions. Rates are means of 10 s. What is left is known of policies without a key.",
         [
-          ["Policy", false, (row) => policyLink(row)],
-          ["Limit", false, (row) => row.adaptive?.limit ?? row.limit?.text ?? "unlimited"],
+          ["Policy", false, policyLink],
+          ["Limit", false, (row) => el("span", { class: "whole" }, limitOf(row))],
           [
             "Mode",
             false,
@@ -168,43 +194,32 @@ export function policies() {
                 "span",
                 {},
                 row.mode,
-                ...(row.bypassed_until ? [" ", el("span", { class: "badge warn" }, "bypassed")] : []),
-                ...(row.adaptive
-                  ? [" ", el("span", { class: "badge" }, `adaptive: ${row.adaptive.reason}`)]
-                  : []),
+                ...(row.bypassed_until ? badge("warn", "bypassed") : []),
+                ...(row.adaptive ? badge("", `adaptive: ${row.adaptive.reason}`) : []),
               ),
           ],
-          ["Last 30 s", false, part("spark")],
-          ["Allowed/s", true, part("allowed")],
-          ["Denied/s", true, part("denied")],
-          ["Level", true, part("level")],
+          ["Last 30 s", false, (row) => spark(row.history)],
+          ["Allowed/s", true, (row) => number(row.rates["10s"].allowed_per_second)],
+          ["Denied/s", true, (row) => number(row.rates["10s"].denied_per_second)],
+          ["Left", true, level],
         ],
         rows,
-        "No policy has this name.",
+        filter.value ? "No name contains this." : "The configuration has no policy.",
       ),
     );
   }
-  function tick(now) {
-    const busy = new Map(now.rows.map((row) => [row.id, row]));
-    for (const [id, cell] of shownRows) {
-      const row = busy.get(id);
-      const wasBusy = cell.history.some(([allowed, denied]) => allowed + denied > 0);
-      if (!row && !wasBusy) continue;
-      cell.history = [...cell.history, row?.last ?? [0, 0]].slice(-30);
-      cell.spark.replaceChildren(spark(cell.history));
-      cell.allowed.textContent = number(row?.allowed_per_second ?? 0);
-      cell.denied.textContent = number(row?.denied_per_second ?? 0);
-      if (row) cell.level.textContent = number(row.in_flight ?? row.level);
-    }
-  }
   load();
-  return { title: "Policies", node: el("div", {}, el("h1", {}, "Policies"), form, list), tick };
+  return {
+    title: "Policies",
+    node: el("div", {}, el("h1", {}, "Policies"), form, list),
+    tick: everyOther(load),
+  };
 }
 
 export function policy(live, id) {
   const chart = new Chart("Decisions of this policy in the last minute");
   const [facts, reasons, top] = [el("div"), el("div"), el("div")];
-  const long = durations("bypass-for");
+  const long = durations("bypass-for", 86400000);
   const node = el(
     "div",
     {},
@@ -217,35 +232,33 @@ export function policy(live, id) {
     top,
     el("h2", {}, "Bypass"),
   );
-  let samples = 0;
+  let isShown = false;
   async function load() {
     try {
       const found = await get(`/policies/${encodeURIComponent(id)}`);
       draw(found);
       const keys = await get(`/top?${new URLSearchParams({ policy: id, n: 10 })}`);
       drawTop(found, keys);
+      isShown = true;
     } catch (error) {
-      facts.replaceChildren(failed(error));
+      update(facts, failed(error));
     }
+    for (const part of [...node.children].slice(2)) part.hidden = !isShown;
   }
   function draw(found) {
     node.firstElementChild.textContent = shown(found.label);
-    const now = Math.floor(Date.now() / 1000);
+    const now = Math.floor(Date.parse(live.figures.at) / 1000);
     chart.show(
       found.history.map(([allowed, denied], index) => [now - found.history.length + index, allowed, denied]),
     );
     const rows = [
-      ["Limit", found.adaptive?.limit ?? found.limit?.text ?? "unlimited"],
+      ["Limit", limitOf(found)],
       ["Algorithm", found.algorithm ?? "–"],
       ["Mode", found.mode + (found.enforce_percent < 100 ? `, ${found.enforce_percent} %` : "")],
       ["Key", found.key.length > 0 ? found.key.join(", ") : "none: one limit for all"],
       ["While its store is away", found.failure],
       ["Declared in", found.declared],
-      ["Level", found.level === null ? null : number(found.level)],
-      [
-        "In flight",
-        found.in_flight === undefined || found.in_flight === null ? null : number(found.in_flight),
-      ],
+      ["Left", level(found) === "–" ? null : level(found)],
       [
         "Adaptive rate",
         found.adaptive
@@ -262,7 +275,8 @@ export function policy(live, id) {
       ["Bypassed for", found.bypassed_until ? span(found.bypassed_until.left_ms) : null],
       ["Bound over the fleet", found.bounds?.text ?? null],
     ].filter(([, value]) => value !== null);
-    facts.replaceChildren(
+    update(
+      facts,
       table(
         "What it is",
         [
@@ -273,11 +287,13 @@ export function policy(live, id) {
       ),
     );
     const counted = Object.entries(found.decisions).filter(([, count]) => count > 0);
-    reasons.replaceChildren(
+    update(
+      reasons,
       table(
         "Since the start of the process",
         [
-          ["Result and reason", false, ([name]) => name],
+          ["Result", false, ([name]) => name.split(".")[0]],
+          ["Reason", false, ([name]) => name.split(".")[1]],
           ["Decisions", true, ([, count]) => number(count)],
         ],
         counted,
@@ -287,14 +303,19 @@ export function policy(live, id) {
   }
   function drawTop(found, keys) {
     if (!keys.watched)
-      return void top.replaceChildren(el("p", { class: "dim" }, `Not available: ${keys.why}.`));
+      return void update(top, el("p", { class: "dim" }, `Not available: ${keys.why}.`));
     const columns = [
-      ["Key", false, (row) => el("a", { href: keyAddress(id, found.key, row.key) }, keyText(row.key))],
-      ["Cost", true, (row) => number(row.cost)],
-      ["Too high by at most", true, (row) => number(row.error)],
+      ["Key", false, (row) => keyLink(id, row)],
+      ["Permits", true, (row) => number(row.cost)],
+      ["Of these uncertain", true, (row) => number(row.error)],
     ];
-    top.replaceChildren(
-      el("p", {}, `About ${number(keys.distinct)} distinct keys.`),
+    update(
+      top,
+      el(
+        "p",
+        {},
+        `About ${number(keys.distinct)} distinct keys. Permits that they have asked for, since the start of the process:`,
+      ),
       table("Denied most", columns, keys.denied, "No key was denied."),
       table("Allowed most", columns, keys.allowed, "No key yet."),
     );
@@ -319,7 +340,7 @@ export function policy(live, id) {
         {
           type: "button",
           disabled: !live.mayChange,
-          onclick: () => bypass(Math.min(Number(long.value), 86400000)),
+          onclick: () => bypass(Number(long.value)),
         },
         "Bypass …",
       ),
@@ -330,10 +351,7 @@ export function policy(live, id) {
   return {
     title: shown(id),
     node,
-    tick: () => {
-      samples += 1;
-      if (samples % 2 === 0) load();
-    },
+    tick: everyOther(load),
     close: () => chart.close(),
   };
 }

@@ -1,50 +1,54 @@
 // Adaptive limits, stores and their breakers, and the audit log.
 
 import { get } from "/ui/actions.js";
-import { el, keyText, number, shown, table } from "/ui/draw.js";
-import { failed, policyLink } from "/ui/parts.js";
+import { el, number, shown, table, update } from "/ui/draw.js";
+import { everyOther, failed, policyLink } from "/ui/parts.js";
 
 export function resilience() {
   const [rates, slots, servers] = [el("div"), el("div"), el("div")];
-  let samples = 0;
   async function load() {
     try {
       const [adaptive, concurrency] = await Promise.all(
         ["adaptive", "concurrency"].map((only) => get(`/policies?limit=200&only=${only}`)),
       );
-      rates.replaceChildren(
+      update(
+        rates,
         table(
           "Rates that adapt",
           [
             ["Policy", false, policyLink],
             ["Follows", false, (row) => row.adaptive.follow],
             ["Rate", true, (row) => `${number(row.adaptive.per_second)}/s`],
-            ["Own", true, (row) => `${number(row.adaptive.own_per_second)}/s`],
-            ["From", true, (row) => `${number(row.adaptive.min_per_second)}/s`],
-            ["To", true, (row) => `${number(row.adaptive.max_per_second)}/s`],
+            ["Of this process", true, (row) => `${number(row.adaptive.own_per_second)}/s`],
+            ["Lowest", true, (row) => `${number(row.adaptive.min_per_second)}/s`],
+            ["Highest", true, (row) => `${number(row.adaptive.max_per_second)}/s`],
             ["Reason", false, (row) => row.adaptive.reason],
           ],
           adaptive.policies,
           "No policy has `adaptive`.",
+          adaptive.total,
         ),
       );
-      slots.replaceChildren(
+      update(
+        slots,
         table(
           "Concurrency",
           [
             ["Policy", false, policyLink],
-            ["Limit", false, (row) => row.limit.text],
+            ["Limit of each key", false, (row) => row.limit.text],
             ["In flight, all keys", true, (row) => number(row.in_flight)],
           ],
           concurrency.policies,
           "No policy has `concurrency`.",
+          concurrency.total,
         ),
       );
       const store = await get("/store");
       const nodes = store.stores.flatMap((one) =>
         (one.shared?.nodes ?? []).map((node) => ({ store: one.name, ...node })),
       );
-      servers.replaceChildren(
+      update(
+        servers,
         table(
           "Servers of shared stores, and their breakers",
           [
@@ -77,19 +81,20 @@ export function resilience() {
         ),
       );
     } catch (error) {
-      rates.replaceChildren(failed(error));
+      update(rates, failed(error));
     }
   }
   load();
   return {
     title: "Resilience",
     node: el("div", {}, el("h1", {}, "Adaptive limits and resilience"), rates, slots, servers),
-    tick: () => {
-      samples += 1;
-      if (samples % 5 === 0) load();
-    },
+    tick: everyOther(load),
   };
 }
+
+/** The moment of a change, in UTC. */
+const when = (at) =>
+  el("time", { datetime: at, class: "whole" }, at.replace("T", " ").replace(/\.\d+Z$/, " UTC"));
 
 export function audit() {
   const list = el("div");
@@ -97,14 +102,15 @@ export function audit() {
   async function load() {
     try {
       const found = await get("/audit?n=200");
-      list.replaceChildren(
+      update(
+        list,
         table(
           "The last 200 changes, newest first",
           [
-            ["When", false, (row) => el("time", { datetime: row.when.at }, row.when.at)],
-            ["Who", false, (row) => shown(row.who)],
+            ["When", false, (row) => when(row.when.at)],
+            ["Who", false, (row) => el("span", { class: "whole" }, shown(row.who))],
             ["Action", false, (row) => row.action],
-            ["With", false, (row) => keyText(row.what)],
+            ["With", false, (row) => el("span", { class: "key" }, shown(row.what, 600))],
             [
               "Result",
               false,
@@ -116,7 +122,7 @@ export function audit() {
         ),
       );
     } catch (error) {
-      list.replaceChildren(failed(error));
+      update(list, failed(error));
     }
   }
   return {

@@ -17,7 +17,7 @@ use tollgate::{
 use tower_service::Service;
 
 pin_project! {
-    /// The response to come, of [`Hedge`](super::Hedge).
+    /// The response future of [`Hedge`](super::Hedge).
     ///
     /// # Cancel safety
     ///
@@ -45,9 +45,9 @@ pin_project! {
 
 const PREVIOUS_ATTEMPTS: HeaderName = HeaderName::from_static("grpc-previous-rpc-attempts");
 
-/// What hedges are made of.
+/// The parts from which hedges are made.
 struct NextAttempt<S, B, C> {
-    /// Cloned for each hedge: it is not ready.
+    /// Cloned for each hedge: the original is not polled ready.
     service: S,
     spare: Option<Request<B>>,
     made: u64,
@@ -85,7 +85,7 @@ where
         let (mut request, spare) = self.shared.repeat.again(self.spare.take()?);
         self.spare = spare;
         if Info::of(&request).is_grpc() {
-            // A retry has said how many attempts there were before this call.
+            // A retry layer has written how many attempts there were before this call.
             let before = request.headers().get(PREVIOUS_ATTEMPTS).and_then(|it| it.to_str().ok());
             let before: u64 = before.and_then(|it| it.parse().ok()).unwrap_or(0);
             let count = before.saturating_add(self.made);

@@ -64,7 +64,7 @@ where
 }
 
 pin_project! {
-    /// Waits its turn, and then calls, or answers; made by [`PaceAnswer`].
+    /// Waits until the call may start, and then calls, or answers; made by [`PaceAnswer`].
     #[must_use = "a future does nothing until it is polled or awaited"]
     pub struct PaceAnswerFuture<S, B>
     where
@@ -107,7 +107,7 @@ fn answer<R>(retry_after: Option<Duration>, is_grpc: bool) -> Response<GuardedBo
         let message = HeaderValue::from_static("not sent: the client paces itself");
         headers.insert("grpc-message", message);
         if let Some(ms) = ms {
-            // OVERFLOW: only a wait of 584 million years is not counted to the end.
+            // OVERFLOW: only a wait of 584 million years is cut short.
             headers.insert("grpc-retry-pushback-ms", ms.saturating_add(1).into());
         }
         return response;

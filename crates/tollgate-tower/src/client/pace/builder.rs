@@ -1,4 +1,4 @@
-//! How a pacing layer is put together.
+//! The builder of a pacing layer.
 
 use super::{CostOf, PaceBuildError, PaceLayer, RouteOf, Shared};
 use crate::{
@@ -13,7 +13,7 @@ use std::{
 };
 use tollgate::{Clock, Limiter};
 
-/// Builds a [`PaceLayer`]. Nothing is judged before [`build`](Self::build).
+/// Builds a [`PaceLayer`]. Settings are validated by [`build`](Self::build) only.
 #[must_use = "a builder does nothing until `build`"]
 pub struct PaceBuilder {
     quota: Option<Limiter>,
@@ -44,23 +44,23 @@ impl PaceBuilder {
         }
     }
 
-    /// Sets a quota of one's own, for all calls together; by default there is none.
+    /// Sets a quota of the client's own, for all calls together; by default there is none.
     ///
-    /// Its limiter may be shared with others, and has a queue of its own.
+    /// Its limiter may be shared with other users, and has a queue of its own.
     pub fn quota(mut self, limiter: Limiter) -> Self {
         self.quota = Some(limiter);
         self
     }
 
-    /// Sets what a call costs of one's own [`quota`](Self::quota), by default 1. To the server, each
-    /// call counts as one.
+    /// Sets the cost of a call to the client's own [`quota`](Self::quota), by default 1. To the
+    /// server, each call counts as one.
     pub fn cost(mut self, cost: impl Fn(&Info<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.cost = Some(Box::new(cost));
         self
     }
 
-    /// Tells routes of one server apart that have limits of their own; by default all calls to one
-    /// server (host and port) are learned of together.
+    /// Distinguishes routes of one server that have limits of their own; by default all calls to
+    /// one server (host and port) share what the layer learns.
     ///
     /// A refusal then stops only the calls of that route. The closure should return one of few
     /// values: the first part of a path, say, but not an id.
@@ -72,27 +72,27 @@ impl PaceBuilder {
         self
     }
 
-    /// Learns nothing from answers: only one's own [`quota`](Self::quota) counts.
+    /// Learns nothing from answers: only the client's own [`quota`](Self::quota) counts.
     pub fn without_learning(mut self) -> Self {
         self.learns = false;
         self
     }
 
-    /// Sets how to use what the server says is left, by default [`Spend::EvenBelow`] 50 %.
+    /// Sets how to use the calls that the server says are left, by default [`Spend::EvenBelow`]
+    /// 50 %.
     pub fn spend(mut self, spend: Spend) -> Self {
         self.spend = spend;
         self
     }
 
-    /// Sets how long a call may wait for its turn in all, by default 30 s. What would take longer
-    /// fails at once.
+    /// Sets how long a call may wait in all, by default 30 s. A call that would wait longer fails
+    /// at once.
     pub fn max_wait(mut self, longest: Duration) -> Self {
         self.max_wait = longest;
         self
     }
 
-    /// Sets how many calls may wait for one server, by default 1000. Those that come then fail at
-    /// once.
+    /// Sets how many calls may wait for one server, by default 1000. Further calls fail at once.
     pub fn max_waiting(mut self, most: usize) -> Self {
         self.max_waiting = most;
         self
@@ -101,23 +101,23 @@ impl PaceBuilder {
     /// Sets how many servers, or routes, are remembered, by default 1000. Each takes a few hundred
     /// bytes, and 4 kB at most.
     ///
-    /// If there are more, the one that was idle longest is forgotten. If all are in use, those that
-    /// find no place are learned of together.
+    /// If there are more, the one that was idle longest is forgotten. If all are in use, the
+    /// servers that find no place share one.
     pub fn max_lanes(mut self, most: usize) -> Self {
         self.max_lanes = most;
         self
     }
 
-    /// Sets how far ahead a time in an answer may lie, by default one hour; see [`Reader::longest`].
-    /// What lies beyond is cut to that, and counted. Nor does a longer window of the server hold calls
-    /// back for more than that: after such a time one goes ahead and asks.
+    /// Sets how far ahead a time in an answer may lie, by default one hour; see
+    /// [`Reader::longest`]. A later time is cut to that, and counted. A longer window of the server
+    /// does not hold calls back for longer either: after this time one call goes ahead as a probe.
     pub fn longest(mut self, longest: Duration) -> Self {
         self.longest = longest;
         self
     }
 
-    /// Sets the clock, by default [`Clock::tokio`]. Waits are timers of tokio, so another clock must
-    /// run as fast: a manual one does not.
+    /// Sets the clock, by default [`Clock::tokio`]. Waits use tokio's timers, so another clock must
+    /// run as fast as they do: a manual one does not.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
@@ -127,7 +127,7 @@ impl PaceBuilder {
     ///
     /// # Errors
     ///
-    /// When there is nothing to pace by, or a bound makes no sense.
+    /// If there is nothing to pace by, or a bound is invalid.
     pub fn build(self) -> Result<PaceLayer, PaceBuildError> {
         if self.quota.is_none() {
             if !self.learns {

@@ -19,7 +19,7 @@ use tollgate::{Limiter, Reservation, Tick, Wait};
 use tower_service::Service;
 
 pin_project! {
-    /// Waits its turn, and then calls; made by [`Pace`](super::Pace).
+    /// Waits until the call may start, and then calls; made by [`Pace`](super::Pace).
     #[must_use = "a future does nothing until it is polled or awaited"]
     pub struct PaceFuture<S, B>
     where
@@ -34,18 +34,18 @@ pin_project! {
         #[pin]
         call: Option<S::Future>,
         flight: Option<Flight>,
-        // What the call has cost of one's own quota.
+        // The cost of the call to the client's own quota.
         cost: u64,
     }
 }
 
-/// A call that is not sent yet. Dropped, it gives back what it has.
+/// A call that is not sent yet. Dropping it gives back what it holds.
 struct Job<S, B> {
     service: S,
-    /// Whether the service was not asked yet, so that it holds no place further in.
+    /// Whether the service was not polled yet, so that it holds no place further in.
     is_fresh: bool,
     request: Request<B>,
-    /// What it costs of one's own quota.
+    /// The cost of the call to the client's own quota.
     cost: u64,
     line: Option<Arc<Line>>,
     turn: Option<Turn>,
@@ -54,14 +54,16 @@ struct Job<S, B> {
     spent: Option<Spent>,
 }
 
-/// Permits of one's own quota, given back when dropped as far as time has not given them back.
+/// Permits of the client's own quota. Dropping them gives back those that have not refilled
+/// already.
 struct Spent(Option<Reservation>);
 
 impl Spent {
     /// Takes permits, if they are free now.
     fn at_once(limiter: &Limiter, cost: u64) -> Option<Self> {
         let now = limiter.now();
-        // A reservation that fails is counted as a refusal, and this call is none: it may wait.
+        // A reservation that fails would count as a refusal, but this call is not refused: it may
+        // wait.
         if !limiter.peek_at(now, cost).is_allowed() {
             return None;
         }
@@ -137,7 +139,7 @@ where
 }
 
 impl<S: Service<Request<B>> + Clone, B> PaceFuture<S, B> {
-    /// Waits for everything, and sends.
+    /// Waits for the quota, the queue and the service, and sends the call.
     fn poll_send(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -169,8 +171,8 @@ impl<S: Service<Request<B>> + Clone, B> PaceFuture<S, B> {
 }
 
 impl<S: Service<Request<B>> + Clone, B> Job<S, B> {
-    /// Takes of one's own quota, or returns what to wait for. What the server does not want in time
-    /// takes nothing.
+    /// Takes permits of the client's own quota, or returns the wait for them. A call that the
+    /// server does not accept in time takes none.
     fn enter(&mut self, shared: &Shared) -> Result<Option<Wait>, NoTurn> {
         let deadline = shared.clock.now().saturating_add(shared.max_wait);
         self.deadline = Some(deadline);
@@ -189,7 +191,7 @@ impl<S: Service<Request<B>> + Clone, B> Job<S, B> {
         Ok(wait)
     }
 
-    /// Waits for its turn, and for the service when that has come. Starts a flight if there is a
+    /// Waits for its place in the queue, and then for the service. Starts a flight if there is a
     /// lane.
     fn poll_turn(
         &mut self,
@@ -213,7 +215,7 @@ impl<S: Service<Request<B>> + Clone, B> Job<S, B> {
         }
     }
 
-    /// Holds no place further in while it waits here.
+    /// Releases its place further in while it waits here.
     fn rest(&mut self) {
         self.has_waited = true;
         if !std::mem::replace(&mut self.is_fresh, true) {
@@ -227,7 +229,7 @@ impl<S: Service<Request<B>>, B> Job<S, B> {
         if let Some(spent) = self.spent.take() {
             spent.keep();
         }
-        // The next in line looks before this call is made, which may take its time.
+        // The next call in the queue looks before this call is made, which may take time.
         self.turn = None;
         self.service.call(self.request)
     }
@@ -239,8 +241,8 @@ impl<S: Service<Request<B>>, B> fmt::Debug for PaceFuture<S, B> {
     }
 }
 
-/// Tells whether a layer further in has refused the call, so that it was not sent and the server said
-/// nothing. A rate limit in the same process is a server to follow.
+/// Tells whether a layer further in has refused the call, so that it was not sent and the server
+/// said nothing. A rate limit in the same process counts as a server to follow.
 fn was_not_sent<R>(response: &Response<R>) -> bool {
     let refused = response.extensions().get::<RefusedBy>();
     is_refusal(response.extensions()) && refused.is_none_or(|it| it.part() != "rate limit")

@@ -1,23 +1,23 @@
-//! How a retrying layer is put together.
+//! The builder of a retrying layer.
 
 use super::{Backoff, CloneBody, Replay, ReplayBody, RetryBudget, RetryLayer, Shared};
 use crate::client::learned::Reader;
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 use tollgate::{Clock, RetryPolicy, RetryPolicyBuilder, RetryPolicyError};
 
-/// Builds a [`RetryLayer`]. Nothing is judged before [`build`](Self::build).
+/// Builds a [`RetryLayer`]. Settings are validated by [`build`](Self::build) only.
 #[must_use = "a builder does nothing until `build`"]
 pub struct RetryBuilder<C = CloneBody> {
     repeat: C,
     policy: RetryPolicyBuilder,
-    /// Of the policy, checked here for the codes of their errors.
+    /// Settings of the policy, checked here for the codes of their errors.
     max_attempts: u32,
     pauses: (Duration, Duration),
     retries_unavailable: bool,
     clock: Option<Clock>,
 }
 
-/// Why there is no retrying layer.
+/// The error for an invalid retrying layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RetryBuildError {
@@ -30,7 +30,7 @@ pub enum RetryBuildError {
         /// The bound of all pauses.
         most: Duration,
     },
-    /// `TG-C23`: there is no budget to be had.
+    /// `TG-C23`: the default budget could not be built.
     Budget(RetryPolicyError),
 }
 
@@ -49,22 +49,23 @@ impl RetryBuilder {
 }
 
 impl<C> RetryBuilder<C> {
-    /// Sets how requests are cloned, for bodies that are not `Clone`, and to repeat only some of
-    /// them: what is not cloned is not repeated.
+    /// Sets how requests are cloned, for bodies that are not `Clone`, or to repeat only some of the
+    /// requests: a request that is not cloned is not repeated.
     ///
     /// Give it a closure `|request: &Request<B>| -> Option<Request<B>>`.
     pub fn clone_with<F>(self, clone: F) -> RetryBuilder<F> {
         self.repeat(clone)
     }
 
-    /// Keeps what is read of a body, so that requests can be repeated whose body is no `Clone`: those
-    /// of tonic and reqwest, streams.
+    /// Keeps the frames that are read of a body, to repeat requests whose body is not `Clone`:
+    /// those of tonic and reqwest, streams.
     ///
     /// `wrap` makes a body of the client's type: `tonic::body::Body::new`, `reqwest::Body::wrap`, or
     /// `BodyExt::boxed`. Frames and trailers are kept until there is an answer, up to
-    /// [`max_replay_bytes`](RetryBuilder::max_replay_bytes). A body that is longer is sent as ever,
-    /// and once. If it is refused before it was read to its end, the repeat goes on where the first
-    /// attempt has stopped, which fails if it still sends: no two attempts read at the same time.
+    /// [`max_replay_bytes`](RetryBuilder::max_replay_bytes). A longer body is sent as usual, and
+    /// once. If it is refused before it was read to its end, the repeat continues where the first
+    /// attempt has stopped. The first attempt then fails if it is still sending: no two attempts
+    /// read at the same time.
     ///
     /// # Examples
     ///
@@ -90,21 +91,21 @@ impl<C> RetryBuilder<C> {
         RetryBuilder { repeat, policy, max_attempts, pauses, retries_unavailable, clock }
     }
 
-    /// Sets how often a call is sent at most, the first time included; by default 3.
+    /// Sets how often a call is sent at most, including the first time; by default 3.
     pub fn max_attempts(mut self, most: u32) -> Self {
         (self.max_attempts, self.policy) = (most, self.policy.max_attempts(most));
         self
     }
 
     /// Sets how long after the first attempt the last may start, by default 30 s. A refusal that
-    /// asks for more is returned at once.
+    /// requires a longer wait is returned at once.
     pub fn max_elapsed(mut self, longest: Duration) -> Self {
         self.policy = self.policy.max_elapsed(longest);
         self
     }
 
-    /// Sets the pauses, by default full jitter whose bound doubles from 100 ms to 10 s. What the
-    /// server asks for comes on top.
+    /// Sets the pauses, by default full jitter whose bound doubles from 100 ms to 10 s. The time
+    /// that the server names is added.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         (self.pauses, self.policy) = (backoff.bounds(), self.policy.backoff(backoff));
         self
@@ -117,15 +118,15 @@ impl<C> RetryBuilder<C> {
         self
     }
 
-    /// Repeats calls of gRPC that end with `UNAVAILABLE`. The server may have done some of the work:
-    /// say this only if all calls may be done twice.
+    /// Repeats gRPC calls that end with `UNAVAILABLE`. The server may have done some of the work:
+    /// use this only if all calls may be done twice.
     pub fn unavailable(mut self) -> Self {
         self.retries_unavailable = true;
         self
     }
 
-    /// Sets the clock, by default [`Clock::tokio`]. Pauses are timers of tokio, so another clock must
-    /// run as fast: a manual one does not.
+    /// Sets the clock, by default [`Clock::tokio`]. Pauses use tokio's timers, so another clock
+    /// must run as fast as they do: a manual one does not.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
@@ -135,7 +136,7 @@ impl<C> RetryBuilder<C> {
     ///
     /// # Errors
     ///
-    /// When a bound makes no sense.
+    /// If a bound is invalid.
     pub fn build(self) -> Result<RetryLayer<C>, RetryBuildError> {
         if self.max_attempts == 0 {
             return Err(RetryBuildError::NoAttempt);
@@ -149,7 +150,7 @@ impl<C> RetryBuilder<C> {
             repeat: self.repeat,
             policy: self.policy.clock(clock).build().map_err(RetryBuildError::Budget)?,
             retries_unavailable: self.retries_unavailable,
-            // Nothing is cut: a repeat must not come early, but may not come at all.
+            // No time is cut: a repeat must not come early, but may be left out.
             reader: Reader::new().longest(Duration::MAX),
         };
         Ok(RetryLayer { shared: Arc::new(shared) })

@@ -1,30 +1,31 @@
-//! How a request is sent again: what is kept of it meanwhile.
+//! How a request is sent again, and the copy that is kept for that.
 
 use http::Request;
 
 /// How requests are sent again; given to a [`RetryBuilder`](super::RetryBuilder).
 ///
-/// [`CloneBody`] clones them, a closure `|request: &Request<B>| -> Option<Request<B>>` clones some of
-/// them, and [`Replay`](super::Replay) keeps what was read of their bodies. Others need not
-/// implement it.
+/// [`CloneBody`] clones them, a closure `|request: &Request<B>| -> Option<Request<B>>` clones some
+/// of them, and [`Replay`](super::Replay) keeps the frames read of their bodies. Other types need
+/// not implement it.
 pub trait Repeat<B> {
-    /// What is kept of a request that was sent.
+    /// The copy that is kept of a request that was sent.
     type Spare;
 
-    /// Returns the request to send, and what is kept of it: nothing if it is not to be repeated.
+    /// Returns the request to send, and the copy to keep: `None` if it is not to be repeated.
     fn keep(&self, request: Request<B>) -> (Request<B>, Option<Self::Spare>);
 
-    /// Tells whether what is kept suffices to send the request again.
+    /// Tells whether the copy suffices to send the request again.
     fn is_whole(&self, _spare: &Self::Spare) -> bool {
         true
     }
 
-    /// Stops what was sent. Tells whether what is kept still suffices: nothing is stopped otherwise.
+    /// Stops the attempt under way. Tells whether the copy still suffices; if not, nothing is
+    /// stopped.
     fn recall(&self, _spare: &Self::Spare) -> bool {
         true
     }
 
-    /// Returns the request to send again, and what is kept of it then.
+    /// Returns the request to send again, and the copy to keep after that.
     fn again(&self, spare: Self::Spare) -> (Request<B>, Option<Self::Spare>);
 
     /// Returns the request to send for the last time.

@@ -1,16 +1,17 @@
 //! Bodies that can be sent again although they cannot be cloned.
 //!
-//! The idea: all attempts at one call read the same body, one after the other. Whatever is read from
-//! it is handed on at once, and kept besides. The next attempt is given what was kept, and then goes
-//! on reading where the one before has stopped. What is too long to be kept is forgotten: the
-//! attempt under way does not notice, and there is no other.
+//! The idea: all attempts at one call read the same body, one after the other. Each frame that is
+//! read is passed on at once, and also kept. The next attempt gets the kept frames first, and then
+//! continues reading where the one before has stopped. If the frames are too long to be kept, they
+//! are dropped: the attempt under way does not notice, and there is no other attempt.
 //!
-//! 1. The body is in the middle, under a lock, and is taken out to be polled: it is other people's
-//!    code, which must not run under a lock.
-//! 2. Only the latest attempt reads. One that was recalled gets an error, and its transport gives it
-//!    up. If that happens while it polls the body, what it gets is kept for the next one.
-//! 3. When nothing is to be sent again any more (the last attempt has begun, or there is an answer),
-//!    nothing more is kept, and what was kept goes as it is read.
+//! 1. The attempts share the body under a lock, and take it out to poll it: it is foreign code,
+//!    which must not run under a lock.
+//! 2. Only the latest attempt reads. One that was recalled gets an error, and its transport gives
+//!    it up. If that happens while it polls the body, the frame that it gets is kept for the next
+//!    one.
+//! 3. When no attempt can follow any more (the last attempt has begun, or there is an answer), no
+//!    further frame is kept, and the kept frames are dropped as they are read.
 
 use super::{Repeat, state::Shared};
 use bytes::Bytes;
@@ -27,7 +28,7 @@ use std::{
 /// An error of a body, whatever its type.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Keeps what was read of a body, to send it again; made by
+/// Keeps the frames read of a body, to send it again; made by
 /// [`RetryBuilder::replay`](super::RetryBuilder::replay).
 pub struct Replay<B> {
     wrap: Arc<dyn Fn(ReplayBody<B>) -> B + Send + Sync>,
@@ -35,7 +36,7 @@ pub struct Replay<B> {
 }
 
 impl<B> Replay<B> {
-    /// What is kept of a body, unless told otherwise.
+    /// The default bound on the bytes kept of a body.
     pub(super) const MAX_BYTES: usize = 64 * 1024;
 
     pub(crate) fn new(wrap: impl Fn(ReplayBody<B>) -> B + Send + Sync + 'static) -> Self {
@@ -87,7 +88,7 @@ impl<B> fmt::Debug for Replay<B> {
     }
 }
 
-/// What is kept of a request by [`Replay`]. Once it is dropped, nothing more is kept.
+/// The parts of a request that [`Replay`] keeps. Once it is dropped, nothing more is kept.
 pub struct ReplaySpare<B> {
     head: Parts,
     keeper: Keeper<B>,
@@ -107,7 +108,7 @@ impl<B> Drop for Keeper<B> {
     }
 }
 
-/// One attempt to send a body that is kept meanwhile; see
+/// One attempt to send a body whose frames are kept meanwhile; see
 /// [`RetryBuilder::replay`](super::RetryBuilder::replay).
 ///
 /// Its frames are those of the body, trailers included. It fails as the body does, and when the call
@@ -115,7 +116,7 @@ impl<B> Drop for Keeper<B> {
 ///
 /// # Cancel safety
 ///
-/// It may be dropped at any time: what it has read is kept for the next attempt.
+/// It may be dropped at any time: the frames that it has read are kept for the next attempt.
 pub struct ReplayBody<B> {
     shared: Arc<Shared<B>>,
     number: u64,

@@ -1,4 +1,4 @@
-//! Builds the layer.
+//! The builder of the layer.
 
 use super::{SelfThrottleLayer, SharedThrottle};
 use crate::{
@@ -38,8 +38,8 @@ impl SelfThrottleLayerBuilder {
     }
 
     /// Decides how a call went by its response, by default
-    /// [`AdaptiveLayer::outcome_of`](crate::AdaptiveLayer::outcome_of). Refusals of layers further in
-    /// do not come here.
+    /// [`AdaptiveLayer::outcome_of`](crate::AdaptiveLayer::outcome_of). The closure does not see
+    /// refusals of layers further in.
     pub fn classify(
         mut self,
         classify: impl Fn(&Parts) -> CallOutcome + Send + Sync + 'static,
@@ -71,7 +71,7 @@ impl SelfThrottleLayerBuilder {
     ///
     /// # Errors
     ///
-    /// None: the throttle was checked when it was built. It is a `Result` as that of every layer.
+    /// None: the throttle was checked when it was built. The `Result` makes all layers build alike.
     #[must_use]
     pub fn build(self) -> Result<SelfThrottleLayer, Infallible> {
         let Self { throttle, priority, classify, refusals } = self;

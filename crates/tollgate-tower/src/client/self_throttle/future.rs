@@ -17,7 +17,7 @@ use tollgate::self_throttle::ThrottlePass;
 pub type SelfThrottleBody<B> = GuardedBody<B, ()>;
 
 pin_project! {
-    /// The response to come, of [`SelfThrottleService`](super::SelfThrottleService).
+    /// The response future of [`SelfThrottleService`](super::SelfThrottleService).
     ///
     /// # Cancel safety
     ///

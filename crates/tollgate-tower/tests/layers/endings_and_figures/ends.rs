@@ -1,4 +1,4 @@
-//! What a request leaves behind when it ends in another way than it should.
+//! The state that a request leaves when it does not end normally.
 
 use super::{ask, get, hangs, hello, manual, poll_once, status};
 use crate::away::Away;
@@ -15,18 +15,18 @@ use std::{
 };
 use tollgate::{
     Algorithm, Clock, Concurrency, Quota,
+    observe::{Event, Observer},
     store::MemoryStore,
-    watch::{Event, Observer},
 };
 use tollgate_tower::{Charge, ConcurrencyLayer, OnStoreError, Policy, RateLimitLayer, Settle};
 use tower::{Layer, Service, ServiceExt};
 
-/// Was a fault, high: A user sees requests that hang for ever when the store accepts connections and
-/// does not answer (a frozen host, a lost packet without a reset, a store of one's own without a
-/// timeout); `OnStoreError` never comes to it, although docs/http.md ("When the store does not
-/// answer") and `x-tollgate-decision: store-failed` say it does. Each client that gives up leaves a
-/// task behind that waits for the answer (`Drop for Turn`), without a bound. Right: a bound on each
-/// question, and then `OnStoreError`.
+/// Was a fault, high: Requests hang for ever when the store accepts connections and does not answer
+/// (a frozen host, a lost packet without a reset, a custom store without a timeout). `OnStoreError`
+/// never applies, although docs/http.md ("When the store does not answer") and
+/// `x-tollgate-decision: store-failed` say it does. Each client that gives up leaves a task that
+/// waits for the answer (`Drop for Turn`), without a bound. Right: a bound on each store call, and
+/// then `OnStoreError`.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_never_answers_does_not_hold_requests_for_ever() {
     for on_store_error in [OnStoreError::Allow, OnStoreError::Refuse] {
@@ -43,8 +43,8 @@ async fn a_store_that_never_answers_does_not_hold_requests_for_ever() {
     }
 }
 
-/// Was a fault, high: The same while a request waits: `wait_up_to(2 s)` is a bound that the store
-/// breaks. Right: `until` bounds the question, too.
+/// Was a fault, high: The same while a request waits: the store exceeds the bound of
+/// `wait_up_to(2 s)`. Right: `until` bounds the store call, too.
 #[tokio::test(start_paused = true)]
 async fn the_longest_wait_holds_whatever_the_store_does() {
     let clock = Clock::tokio();
@@ -60,18 +60,18 @@ async fn the_longest_wait_holds_whatever_the_store_does() {
     let waiting = tokio::spawn(async move { status(&limits).await });
     let half = tokio::time::timeout(Duration::from_millis(500), std::future::pending::<()>());
     assert!(half.await.is_err());
-    // It sleeps now; when it asks again, no answer comes.
+    // It sleeps now; at its next try no answer comes.
     store.hold();
     let answer = tokio::time::timeout(Duration::from_secs(60), waiting).await;
     assert!(answer.is_ok(), "after {:?} of a longest 2 s", clock.now().since(start));
 }
 
-/// Was a fault, high: A user sees more requests than the quota allows whenever a request waits for a
-/// while further in (a queue of `ConcurrencyLayer`, a slow shed) and leaves: its permit has come
-/// back by time, and is given back once more out of what others have taken meanwhile. With
-/// `max_wait` near the period and clients that hang up, each who leaves lets one more in; a client
-/// can do it on purpose. Right: give back what is still outstanding of *this* charge. Settling does
-/// that right, by marks; `Store::refund` takes "whatever is outstanding".
+/// Was a fault, high: More requests pass than the quota allows whenever a request waits for a while
+/// further in (a queue of `ConcurrencyLayer`, a slow shed) and is dropped: its permit has refilled
+/// meanwhile, and is given back once more although others have taken it. With `max_wait` near the
+/// period and clients that hang up, each dropped request admits one more; a client can do it on
+/// purpose. Right: give back the outstanding part of *this* charge. Settling does that right, by
+/// marks; `Store::refund` takes "whatever is outstanding".
 #[tokio::test]
 async fn what_has_come_back_by_itself_is_not_given_back_once_more() {
     let mut wrong = Vec::new();
@@ -86,7 +86,7 @@ async fn what_has_come_back_by_itself_is_not_given_back_once_more() {
         let mut queued = limits.layer(slots_layer.unwrap().layer(tower::service_fn(hello)));
         let mut waits = Box::pin(queued.ready().await.unwrap().call(get("/")));
         poll_once(waits.as_mut());
-        // Two minutes on its permit is back; another request takes the next one.
+        // After two minutes its permit is back; another request takes the next one.
         hand.advance(Duration::from_secs(120));
         assert_eq!(status(&limits).await, 200, "{algorithm}");
         assert_eq!(status(&limits).await, 429, "{algorithm}");
@@ -103,10 +103,10 @@ async fn web(code: &'static str) -> Result<Response<String>, Infallible> {
     Ok(response.header("grpc-status", code).body(String::new()).unwrap())
 }
 
-/// Was a fault, high: A user of `Charge::on_failure` for logins over gRPC-web (tonic-web further in, or
-/// a proxy that does not translate) sees no limit at all: every failure is HTTP 200, so every guess
-/// is given back. The status is in the headers of this response, and nobody looks. Right: as in
-/// gRPC.
+/// Was a fault, high: `Charge::on_failure` for logins over gRPC-web (tonic-web further in, or a
+/// proxy that does not translate) limits nothing: every failure is HTTP 200, so every guess is
+/// given back. The headers of this response contain the status, but the layer ignores it. Right: as
+/// in gRPC.
 #[tokio::test]
 async fn failures_of_grpc_web_are_failures() {
     let policy = Policy::new("logins", Quota::once(2)).charge(Charge::on_failure());
@@ -122,8 +122,9 @@ async fn failures_of_grpc_web_are_failures() {
     assert_eq!(passed, 2, "guesses at a password");
 }
 
-/// Was a fault, high: The same where the status is in the last frame of the body, which is the usual
-/// case of gRPC-web. Right: "if nobody knows how, it is charged" (src/limit/settle.rs:91).
+/// Was a fault, high: The same where the status is in the last frame of the body, which is the
+/// usual case of gRPC-web. Right: "If its status is unknown, it is [charged]"
+/// (`is_charged_at_the_end` in src/limit/settle.rs).
 #[tokio::test]
 async fn grpc_web_whose_end_nobody_can_read_is_charged() {
     // The trailers of gRPC-web are in the body: the head says 200 and nothing else.
@@ -141,12 +142,12 @@ async fn grpc_web_whose_end_nobody_can_read_is_charged() {
     assert_eq!(passed, 2, "guesses at a password");
 }
 
-/// Was a fault, medium: A gateway sends the request on to two servers with its extensions; the first
-/// has answered, the copy waits in the queue of a `ConcurrencyLayer` on the client's side; the
-/// client hangs up: all is given back, and the work was done. With login protection outside that is
-/// a free guess. src/queued.rs says that a handler's own request has no mark, but
-/// `Request::from_parts` and `clone` keep it, as docs/http.md (TG-L52) knows. Right: who has passed
-/// one queue has run.
+/// Was a fault, medium: A gateway forwards the request to two servers with its extensions. The
+/// first has answered, and the copy waits in the queue of a `ConcurrencyLayer` on the client side,
+/// when the client hangs up: the whole charge is given back although the work was done. With login
+/// protection outside, that is a free guess. src/queued.rs says that a handler's own request has no
+/// mark, but `Request::from_parts` and `clone` keep it, as docs/http.md (TG-L52) says. Right: a
+/// request that has passed one queue has run.
 #[tokio::test]
 async fn a_handler_that_has_worked_is_charged_although_a_copy_of_its_request_waits() {
     let limits =
@@ -161,7 +162,7 @@ async fn a_handler_that_has_worked_is_charged_although_a_copy_of_its_request_wai
                 let slots_layer = ConcurrencyLayer::builder(slot.clone());
                 let slots_layer = slots_layer.max_wait(Duration::from_secs(600)).build().unwrap();
                 let client = slots_layer.layer(tower::service_fn(hello));
-                // As a gateway does: the same head, extensions included, to two servers.
+                // As in a gateway: the same head, extensions included, goes to two servers.
                 let first = client.clone().oneshot(request.clone()).await;
                 drop(first);
                 worked.store(true, SeqCst);
@@ -189,7 +190,7 @@ impl Observer for Panics {
 
 /// Was a fault, low: A request that never ran is charged (and its reservation stays open) if an
 /// observer panics. "Charged from here on: it is given back even if the service panics" does not
-/// hold for what is between the decision and the ticket. Right: given back.
+/// hold for the code between the decision and the ticket. Right: given back.
 #[tokio::test]
 async fn an_observer_that_panics_costs_nobody_a_permit() {
     let limits = RateLimitLayer::builder()
@@ -205,8 +206,8 @@ async fn an_observer_that_panics_costs_nobody_a_permit() {
 }
 
 /// Was a fault, low: A `Settle::by` or `Charge::by` that panics on one kind of response leaves a
-/// reservation open for `settle_within`; a client that can cause it fills up the reservations, and
-/// then everybody gets 503. Right: closed with the estimate, as for a service that panics.
+/// reservation open for `settle_within`. A client that can cause it exhausts the reservations, and
+/// then all clients get 503. Right: closed with the estimate, as for a service that panics.
 #[tokio::test]
 async fn a_closure_that_panics_on_a_response_leaves_no_reservation_open() {
     let panics = || -> bool { panic!("a closure with a fault") };
@@ -230,11 +231,11 @@ async fn a_closure_that_panics_on_a_response_leaves_no_reservation_open() {
     }
 }
 
-/// Was a fault, medium: A client that reads slowly (or a stream of events that lives for an hour) pays
-/// the estimate and nothing else: after `settle_within` the reservation is gone, `settle` answers
-/// false, and the answer is dropped without a word, also in the log. docs/http.md says that the
-/// estimate stays spent, but a few lines above that "a client that leaves pays for what it got".
-/// Right: what is over the estimate is booked all the same.
+/// Was a fault, medium: A client that reads slowly (or a stream of events that lives for an hour)
+/// pays only the estimate: after `settle_within` the reservation is gone, `settle` answers false,
+/// and the layer ignores that answer without a log line. docs/http.md says that the estimate stays
+/// spent, but a few lines above that "a client that leaves pays for what it got". Right: the cost
+/// above the estimate is booked all the same.
 #[tokio::test]
 async fn who_reads_slowly_pays_for_what_it_gets() {
     let (builder, _, hand) = manual();
@@ -257,14 +258,14 @@ async fn who_reads_slowly_pays_for_what_it_gets() {
     assert!(got <= 1000, "{got} bytes of a quota of 100");
 }
 
-/// Was a fault, high: A client sends `Content-Length: 0` with a GET and downloads as much as it likes:
-/// the estimate is 0, "zero is not counted", so nothing is reserved and nothing settled. The same
-/// with `cost_by` of a field that the client writes (`max_tokens: 0`). Right: where a policy
-/// settles, the estimate may be 0, but what the response says is charged.
+/// Was a fault, high: A client sends `Content-Length: 0` with a GET and downloads as much as it
+/// likes: the estimate is 0, "zero is not counted", so nothing is reserved and nothing settled. The
+/// same with `cost_by` of a field that the client writes (`max_tokens: 0`). Right: if a policy
+/// settles, the estimate may be 0, but the cost that the response reports is charged.
 #[tokio::test]
 async fn an_estimate_of_nothing_is_settled_all_the_same() {
     let (builder, _, _hand) = manual();
-    // What a client sends is estimated, and what it gets is paid.
+    // The request's length is the estimate, and the response's length is the cost.
     let policy =
         Policy::new("bytes", Quota::per_day(100)).cost_by_length(1).settle(Settle::body_bytes());
     let limits = builder.policy(policy).build().unwrap();
@@ -283,10 +284,10 @@ async fn an_estimate_of_nothing_is_settled_all_the_same() {
     assert!(got <= 1000, "{got} bytes of a quota of 100");
 }
 
-/// Was a fault, medium: With a shared store the response goes out before its settlement: the client is
-/// told `r=1` and is refused for it when it comes at once. A successful login is followed by a 429;
-/// a client that follows the headers is refused, which docs/clients.md says it is not. Right: told
-/// is what is so, or settled before it is told.
+/// Was a fault, medium: With a shared store the response is sent before its settlement: the client
+/// reads `r=1`, and is refused when it retries at once. A successful login is followed by a 429; a
+/// client that follows the headers is refused, which docs/clients.md rules out. Right: the headers
+/// show the true state, or the settlement comes first.
 #[tokio::test]
 async fn what_was_told_as_given_back_is_there_for_the_next_request() {
     let store = Away::new(MemoryStore::builder().build().unwrap());
@@ -300,10 +301,10 @@ async fn what_was_told_as_given_back_is_there_for_the_next_request() {
     assert_eq!(status(&limits).await, 200, "one was left, as the answer before said");
 }
 
-/// Was a fault, medium: Somebody who tries a limit in `Mode::Shadow` over a store that cannot be
+/// Was a fault, medium: A user who tries a limit in `Mode::Shadow` over a store that cannot be
 /// reached sees no denials, no error in the log, no `tollgate_store_errors_total`, and
-/// `x-tollgate-decision: allowed`: all looks well, so it is enforced next. Right: as docs/http.md
-/// says of `store-failed`, and logged.
+/// `x-tollgate-decision: allowed`: all looks well, so the limit is enforced next. Right: as
+/// docs/http.md says of `store-failed`, and logged.
 #[tokio::test]
 async fn a_shadow_whose_store_is_down_says_so() {
     let store = Away::new(MemoryStore::builder().build().unwrap());
@@ -319,12 +320,13 @@ async fn a_shadow_whose_store_is_down_says_so() {
     assert_eq!(response.headers()["x-tollgate-decision"], "store-failed");
 }
 
-/// Fault 9, high, and without any copy: a handler calls another service through a stack with a limit
-/// of its own (`RateLimitLayer` outside, `ConcurrencyLayer` with a queue inside). Its request is marked
-/// by that limit. The client hangs up while it waits there: `LEFT` is set for "those further out", and
-/// the limit of the *server* takes it for its own request and gives back, although its handler has run.
-/// Whoever hangs up while the service behind is busy works for free, and logins are guessed for free.
-/// Right: only those give back who have charged the request that leaves.
+/// Fault 9, high, and without any copy: a handler calls another service through a stack with a
+/// limit of its own (`RateLimitLayer` outside, `ConcurrencyLayer` with a queue inside). That limit
+/// marks the handler's request. If the client hangs up while this request waits in the queue,
+/// `LEFT` is set for "those further out", and the limit of the *server* takes it for its own
+/// request and gives back, although its handler has run. A client that hangs up while the inner
+/// service is busy works for free, and logins are guessed for free. Right: only the limits that
+/// have charged the dropped request give back.
 #[tokio::test]
 async fn a_request_of_the_handlers_own_that_waits_gives_nothing_back_further_out() {
     let once = |permits| {
@@ -338,7 +340,7 @@ async fn a_request_of_the_handlers_own_that_waits_gives_nothing_back_further_out
     let client = outbound.layer(slots_layer.unwrap().layer(tower::service_fn(hello)));
     let mut service = limits.layer(tower::service_fn(move |_: Request<String>| {
         let client = client.clone();
-        // Work is done here, and then another service is asked, with a new request.
+        // The handler works here, and then calls another service with a new request.
         async move { client.oneshot(get("/")).await.map(|response| response.map(|_| String::new())) }
     }));
     let mut running = Box::pin(service.ready().await.unwrap().call(get("/")));

@@ -1,8 +1,8 @@
-//! What a stack reports: counts, a text, metrics and span events.
+//! The reports of a stack: counts, a text, metrics and span events.
 
 use super::*;
 use crate::heard::Heard;
-use tollgate::watch::Registry;
+use tollgate::observe::Registry;
 
 #[tokio::test(start_paused = true)]
 async fn a_report_has_a_line_for_each_part_with_state() {
@@ -49,7 +49,7 @@ fn refusals_timeouts_and_changes_of_the_breaker_are_events_of_the_current_span()
             let stack = full!(&breaker, slots(3, 0).1, pace(ms(500)).1).span_events();
             let stack = stack.build().unwrap();
             let service = stack.layer(Strict::new([status(500, 0), HANGS, status(200, 0)]));
-            assert_eq!(once(&service).await, Ok(500)); // an answer is no event
+            assert_eq!(once(&service).await, Ok(500)); // an answer is not an event
             assert_eq!(once(&service).await, Ok(504));
             breaker.automatic();
             breaker.trip_for(ms(9_000));

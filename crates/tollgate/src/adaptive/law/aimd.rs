@@ -76,7 +76,7 @@ impl Law for Aimd {
         } else if sample.rtt() > self.timeout {
             self.cut(LimitReason::Queueing);
         } else if self.limit.is_application_limited(sample.in_flight) {
-            self.limit.hold(LimitReason::ApplicationLimited);
+            self.limit.reason = LimitReason::ApplicationLimited;
         } else {
             self.limit.move_to(self.limit.value + self.increase, LimitReason::Growing);
         }

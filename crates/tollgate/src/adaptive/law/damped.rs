@@ -67,17 +67,17 @@ impl DampedAimd {
     fn decide(&mut self, sample: &Sample) {
         let limit = self.limit.value;
         // OVERFLOW: counts of samples; 2^64 / 20 of them do not come in one window.
-        let (bad, samples) = (self.bad, self.window.samples());
+        let (bad, samples) = (self.bad, self.window.samples);
         if bad * 10 > samples {
-            let reason = match self.window.overloads() * 10 > samples {
+            let reason = match self.window.overloads * 10 > samples {
                 true => LimitReason::Overload,
                 false => LimitReason::Queueing,
             };
             self.limit.move_to(limit * 0.9, reason);
         } else if bad * 20 >= samples {
-            self.limit.hold(LimitReason::Holding);
-        } else if self.limit.is_application_limited(self.window.max_in_flight()) {
-            self.limit.hold(LimitReason::ApplicationLimited);
+            self.limit.reason = LimitReason::Holding;
+        } else if self.limit.is_application_limited(self.window.max_in_flight) {
+            self.limit.reason = LimitReason::ApplicationLimited;
         } else {
             self.limit.move_to(limit + (limit * 0.02).max(1.0), LimitReason::Growing);
         }
@@ -94,7 +94,7 @@ impl Law for DampedAimd {
         if self.window.add(sample) {
             let is_bad = sample.outcome == CallOutcome::Overload || sample.rtt() > self.threshold;
             self.bad += u64::from(is_bad);
-            if self.window.is_over(sample.ended) && self.window.samples() >= self.min_samples {
+            if self.window.is_over(sample.ended) && self.window.samples >= self.min_samples {
                 self.decide(sample);
             }
         }

@@ -65,10 +65,7 @@ impl LawError {
     /// Checks that a count is at least 1 and at most a billion.
     pub(in crate::adaptive) fn check_count(setting: &'static str, value: u64) -> Result<u64, Self> {
         let rule = "is not between 1 and 1000000000; give for example 10";
-        match (1..=1_000_000_000).contains(&value) {
-            true => Ok(value),
-            false => Err(Self::OutOfRange { setting, value: value as f64, rule }),
-        }
+        Self::check(setting, value as f64, 1.0..=1e9, rule).map(|_| value)
     }
 }
 

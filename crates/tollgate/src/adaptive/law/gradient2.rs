@@ -87,7 +87,7 @@ impl Law for Gradient2 {
         let rtt_ns = sample.rtt_ns();
         let long_ns = self.long_average(rtt_ns);
         if self.limit.is_application_limited(sample.in_flight) {
-            self.limit.hold(LimitReason::ApplicationLimited);
+            self.limit.reason = LimitReason::ApplicationLimited;
             return self.limit.whole();
         }
         let limit = self.limit.value;

@@ -112,7 +112,7 @@ impl ProbingGradient {
         self.is_probing = true;
         self.next_probe = now.saturating_add(self.settings.probe_every);
         self.windows_at_floor = 0;
-        self.limit.hold(LimitReason::Probing);
+        self.limit.reason = LimitReason::Probing;
         self.restart(now);
     }
 
@@ -121,9 +121,9 @@ impl ProbingGradient {
         if self.round_trips.total() >= self.settings.min_samples.min(self.settings.probe_samples) {
             self.baseline_ns = self.round_trips.percentile(self.settings.percentile);
         }
-        let stretch = 1.0 + 0.15 * self.window.jitter().fraction();
+        let stretch = 1.0 + 0.15 * self.window.jitter.fraction();
         self.next_probe = now.saturating_add(self.settings.probe_every.mul_f64(stretch));
-        self.limit.hold(LimitReason::Holding);
+        self.limit.reason = LimitReason::Holding;
         self.restart(now);
     }
 
@@ -134,7 +134,7 @@ impl ProbingGradient {
     }
 
     fn decide(&mut self, now: Tick) {
-        let is_idle = self.window.age(now) > self.window.length() * IDLE;
+        let is_idle = self.window.age(now) > self.window.length * IDLE;
         let before = self.limit.whole();
         self.step();
         let is_low = self.limit.whole() <= self.settings.floor;
@@ -151,9 +151,9 @@ impl ProbingGradient {
     }
 
     fn step(&mut self) {
-        let (limit, samples) = (self.limit.value, self.window.samples());
+        let (limit, samples) = (self.limit.value, self.window.samples);
         // OVERFLOW: counts of samples; 2^64 / 10 of them do not come in one window.
-        if self.window.overloads() * 10 > samples {
+        if self.window.overloads * 10 > samples {
             return self.limit.move_to((limit * 0.9).floor(), LimitReason::Overload);
         }
         let rtt_ns = self.round_trips.percentile(self.settings.percentile);
@@ -166,8 +166,8 @@ impl ProbingGradient {
         if wanted <= limit {
             let reason = if wanted < limit { LimitReason::Queueing } else { LimitReason::Holding };
             self.limit.move_to(wanted, reason);
-        } else if self.limit.is_application_limited(self.window.max_in_flight()) {
-            self.limit.hold(LimitReason::ApplicationLimited);
+        } else if self.limit.is_application_limited(self.window.max_in_flight) {
+            self.limit.reason = LimitReason::ApplicationLimited;
         } else {
             self.limit.move_to(wanted, LimitReason::Growing);
         }
@@ -196,7 +196,7 @@ impl Law for ProbingGradient {
             }
         } else if is_counted
             && self.window.is_over(now)
-            && self.window.samples() >= self.settings.min_samples
+            && self.window.samples >= self.settings.min_samples
         {
             self.decide(now);
         }

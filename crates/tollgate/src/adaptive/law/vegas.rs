@@ -24,10 +24,10 @@
 //! looks queued, and the limit ends near 6. The baseline may also be taken during an overload.
 
 use super::{
-    super::{Law, LimitReason, Sample, window::Jitter},
+    super::{Law, LimitReason, Sample},
     BoundedLimit, LawError, Range, range_setters,
 };
-use crate::CallOutcome;
+use crate::{CallOutcome, wait::Random};
 
 /// Samples between two new baselines, per unit of the limit, before jitter.
 const PROBE_MULTIPLIER: f64 = 30.0;
@@ -58,7 +58,7 @@ pub struct Vegas {
     /// The round trip without a queue, in nanoseconds.
     baseline_ns: Option<f64>,
     samples_since_probe: u64,
-    jitter: Jitter,
+    jitter: Random,
     /// Between 0.5 and 1.
     probe_jitter: f64,
 }
@@ -81,7 +81,7 @@ impl Vegas {
         let is_baseline = is_probe || self.baseline_ns.is_none_or(|baseline| rtt_ns < baseline);
         if is_baseline {
             self.baseline_ns = Some(rtt_ns);
-            self.limit.hold(LimitReason::Holding);
+            self.limit.reason = LimitReason::Holding;
         }
         is_baseline
     }
@@ -98,7 +98,7 @@ impl Vegas {
         } else if queue > 6.0 * g {
             self.smooth_to(limit - g, LimitReason::Queueing);
         } else {
-            self.limit.hold(LimitReason::Holding);
+            self.limit.reason = LimitReason::Holding;
         }
     }
 
@@ -126,7 +126,7 @@ impl Law for Vegas {
             }
             CallOutcome::Success if self.measure(rtt_ns) => {}
             CallOutcome::Success if self.limit.is_application_limited(sample.in_flight) => {
-                self.limit.hold(LimitReason::ApplicationLimited);
+                self.limit.reason = LimitReason::ApplicationLimited;
             }
             CallOutcome::Success => self.step(rtt_ns),
         }
@@ -178,7 +178,7 @@ impl VegasBuilder {
     /// When a setting is outside its range, or `min <= initial <= max` does not hold.
     pub fn build(self) -> Result<Vegas, LawError> {
         let rule = "is not at least 0.001 and at most 1; 1 takes every step in full";
-        let mut jitter = Jitter::new(self.seed);
+        let mut jitter = Random::new(self.seed);
         Ok(Vegas {
             limit: self.range.build()?,
             smoothing: LawError::check("smoothing", self.smoothing, 0.001..=1.0, rule)?,

@@ -91,8 +91,8 @@ impl<L: Law> Windowed<L> {
             self.law.observe(&Sample {
                 began: sample.ended.saturating_sub(Duration::from_nanos(rtt_ns)),
                 ended: sample.ended,
-                in_flight: self.window.max_in_flight(),
-                outcome: match self.window.overloads() {
+                in_flight: self.window.max_in_flight,
+                outcome: match self.window.overloads {
                     0 => CallOutcome::Success,
                     _ => CallOutcome::Overload,
                 },

@@ -104,9 +104,9 @@ impl RateLaw for AimdRate {
             };
             self.rate.move_to(rate * self.factor, reason);
         } else if calls == 0 || share >= 0.05 {
-            self.rate.hold(LimitReason::Holding);
+            self.rate.reason = LimitReason::Holding;
         } else if period.is_application_limited() {
-            self.rate.hold(LimitReason::ApplicationLimited);
+            self.rate.reason = LimitReason::ApplicationLimited;
         } else {
             self.rate.move_to(rate + self.step, LimitReason::Growing);
         }

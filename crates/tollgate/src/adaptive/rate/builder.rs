@@ -9,9 +9,10 @@ use crate::{
     sync::{Arc, Mutex},
     wait::{Action, Engine},
 };
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 /// Builds an [`AdaptiveRate`].
+#[derive(Debug)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct AdaptiveRateBuilder {
     target: Target,
@@ -102,15 +103,5 @@ impl AdaptiveRateBuilder {
             engine
         });
         Ok(AdaptiveRate { shared, ticker })
-    }
-}
-
-impl fmt::Debug for AdaptiveRateBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdaptiveRateBuilder")
-            .field("target", &self.target)
-            .field("law", &self.law)
-            .field("period", &self.period)
-            .finish_non_exhaustive()
     }
 }

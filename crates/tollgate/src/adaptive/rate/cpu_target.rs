@@ -70,7 +70,7 @@ impl RateLaw for CpuRate {
     fn decide(&mut self, period: &Period) -> f64 {
         // A load of nothing would divide by zero, and no source may say more than all of them.
         let Some(cpu) = period.cpu.filter(|cpu| cpu.is_finite()) else {
-            self.rate.hold(LimitReason::Holding);
+            self.rate.reason = LimitReason::Holding;
             return self.rate.value;
         };
         let cpu = cpu.clamp(0.001, 1.0);
@@ -80,11 +80,11 @@ impl RateLaw for CpuRate {
         let factor = (self.target / ema).clamp(self.lowest_factor, self.highest_factor);
         // A hair more, because 0.55 - 0.5 is a hair above 0.05.
         if (ema - self.target).abs() <= self.dead_band + 1e-9 {
-            self.rate.hold(LimitReason::Holding);
+            self.rate.reason = LimitReason::Holding;
         } else if factor < 1.0 {
             self.rate.move_to(self.rate.value * factor, LimitReason::Overload);
         } else if period.is_application_limited() {
-            self.rate.hold(LimitReason::ApplicationLimited);
+            self.rate.reason = LimitReason::ApplicationLimited;
         } else {
             self.rate.move_to(self.rate.value * factor, LimitReason::Growing);
         }

@@ -18,7 +18,7 @@ use super::{
         LimitReason,
         law::{BoundedLimit, LawError},
     },
-    Measures, Period, RateLaw, RateReport,
+    Period, RateLaw, RateReport,
     law::{RateBounds, initial_setter, shown_rate},
 };
 use std::{ops::RangeInclusive, time::Duration};
@@ -59,7 +59,7 @@ impl LittleRate {
 impl RateLaw for LittleRate {
     fn decide(&mut self, period: &Period) -> f64 {
         let Some(latest) = period.least_latency else {
-            self.rate.hold(LimitReason::Holding);
+            self.rate.reason = LimitReason::Holding;
             return self.rate.value;
         };
         self.recent[self.next] = latest;
@@ -77,18 +77,14 @@ impl RateLaw for LittleRate {
         if wanted <= rate {
             self.rate.move_to(wanted, LimitReason::Queueing);
         } else if period.is_application_limited() {
-            self.rate.hold(LimitReason::ApplicationLimited);
+            self.rate.reason = LimitReason::ApplicationLimited;
         } else {
             self.rate.move_to(wanted, LimitReason::Growing);
         }
         if self.rate.value == rate && aim == rate {
-            self.rate.hold(LimitReason::Holding);
+            self.rate.reason = LimitReason::Holding;
         }
         self.rate.value
-    }
-
-    fn measures(&self) -> Measures {
-        Measures::default()
     }
 
     shown_rate!("little");

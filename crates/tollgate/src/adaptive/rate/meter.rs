@@ -1,10 +1,7 @@
 //! Counts the calls of a period.
 
-use super::{
-    super::window::{Histogram, Jitter},
-    Measures, Period,
-};
-use crate::{CallOutcome, Tick};
+use super::{super::window::Histogram, Measures, Period};
+use crate::{CallOutcome, Tick, wait::Random};
 use std::time::Duration;
 
 /// The calls of one period: their outcomes and latencies.
@@ -14,11 +11,11 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Meter {
     length: Duration,
-    jitter: Jitter,
+    jitter: Random,
     began: Tick,
     ends: Tick,
     pub(super) measures: Measures,
-    /// What was counted so far; the rest is filled in at the end.
+    /// The counts so far; `close` fills in the rest.
     counted: Period,
     latencies: Histogram,
     longest: Duration,
@@ -28,7 +25,7 @@ impl Meter {
     pub(super) fn new(length: Duration, seed: u64, now: Tick) -> Self {
         let mut meter = Self {
             length,
-            jitter: Jitter::new(seed),
+            jitter: Random::new(seed),
             began: now,
             ends: now,
             measures: Measures::default(),

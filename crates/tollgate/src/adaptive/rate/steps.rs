@@ -150,7 +150,7 @@ impl StepRate {
 impl RateLaw for StepRate {
     fn decide(&mut self, period: &Period) -> f64 {
         if period.error_rate.is_none() && period.latency.is_none() {
-            self.rate.hold(LimitReason::Holding);
+            self.rate.reason = LimitReason::Holding;
             return self.rate.value;
         }
         let worse = self.judge(period);
@@ -161,7 +161,7 @@ impl RateLaw for StepRate {
         } else if rate < aim {
             self.rate.move_to((rate * RAMP).min(aim), LimitReason::Growing);
         } else {
-            self.rate.hold(LimitReason::Holding);
+            self.rate.reason = LimitReason::Holding;
         }
         self.rate.value
     }

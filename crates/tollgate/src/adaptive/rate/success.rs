@@ -69,10 +69,10 @@ impl RateLaw for SuccessRate {
                 self.rate.move_to(rate * 0.9, LimitReason::Overload);
             }
             Some(share) if share > self.good_above() => match period.is_application_limited() {
-                true => self.rate.hold(LimitReason::ApplicationLimited),
+                true => self.rate.reason = LimitReason::ApplicationLimited,
                 false => self.rate.move_to(rate * 1.05, LimitReason::Growing),
             },
-            _ => self.rate.hold(LimitReason::Holding),
+            _ => self.rate.reason = LimitReason::Holding,
         }
         self.rate.value
     }

@@ -1,20 +1,22 @@
 //! Comes due once per period: for signals that come without calls.
 
-use super::super::window::Jitter;
-use crate::{Tick, wait::Machine};
+use crate::{
+    Tick,
+    wait::{Machine, Random},
+};
 use std::time::Duration;
 
 /// A machine with one job per period, give or take a tenth, from its start on.
 #[derive(Debug)]
 pub(super) struct Ticker {
     period: Duration,
-    jitter: Jitter,
+    jitter: Random,
     due: Option<Tick>,
 }
 
 impl Ticker {
     pub(super) fn new(period: Duration, seed: u64) -> Self {
-        Self { period, jitter: Jitter::new(seed), due: None }
+        Self { period, jitter: Random::new(seed), due: None }
     }
 
     pub(super) fn start(&mut self, now: Tick) {

@@ -45,7 +45,8 @@ impl Gcra {
         let end = start + self.span(cost);
         let act_at = self.act_at(act(end), now)?;
         let fits = act_at.since(now) <= max_wait && end - position <= self.ahead_max();
-        if fits {
+        // A cost of nothing must leave an idle word as it is.
+        if fits && cost > 0 {
             *tat = self.word(end);
         }
         fits.then_some(Booked { start, end, act_at })

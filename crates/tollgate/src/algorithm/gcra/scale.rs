@@ -36,7 +36,6 @@ const TIMES: u64 = 0;
 /// Nothing comes back: a place is a number of permits used.
 const BUDGET: u64 = 1;
 
-#[allow(clippy::inline_always, reason = "measured: nothing to do as a rule")]
 impl Scale {
     /// Returns the scale for `count` permits in `period_ns`.
     pub(super) const fn new(count: u64, period_ns: u64) -> Self {
@@ -70,6 +69,13 @@ impl Scale {
             TIMES => (PER_NANO, self.per_permit),
             ninths => (self.places / self.per_permit, ninths / PER_NANO),
         }
+    }
+
+    /// Returns the scale if a place is a time, as the compiler then knows it.
+    #[inline(always)]
+    pub(super) fn whole(self) -> Option<Self> {
+        let whole = Self { ninths: TIMES, places: 0, by_ninths: 0, by_places: 0, ..self };
+        (self.ninths == TIMES).then_some(whole)
     }
 
     pub(super) const fn is_budget(self) -> bool {
@@ -130,7 +136,6 @@ impl Divisor {
 
     /// Returns the quotient, which must be below 2^64, and the rest.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: a call costs as much")]
     const fn divide(self, dividend: u128) -> (u64, u64) {
         let shift = self.value.leading_zeros();
         let (divisor, dividend) = (self.value << shift, dividend << shift);

@@ -13,7 +13,7 @@ fn memory_follows_the_keys_in_use() {
     let bounds = Bounds { max_waiting_total: 0, max_keys: 1 << 20, max_overrides: 0 };
     let rules = WaitRules::new();
     let table = Arc::new(Table::new(1, (bounds, rules), Box::default(), Tally::new(false)));
-    let place = |key| Place::Key(Arc::clone(&table), key);
+    let place = |key| Owner::Key(Arc::clone(&table), key);
     let capacity =
         || -> usize { table.shards.iter().map(|shard| lock(&shard.0).queues.capacity()).sum() };
     let keys: Vec<u64> = (0..100_000_u64).map(|key| table.seed.fingerprint(&key)).collect();

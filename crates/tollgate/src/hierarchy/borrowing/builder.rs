@@ -1,9 +1,9 @@
-//! How a borrowing tree is put together.
+//! The builder of a borrowing tree.
 
 use super::{
     BorrowingTree, Children, Inner, Node,
     class::Class,
-    plan::{Declared, judge, parents},
+    validation::{Declared, parents, validate},
 };
 use crate::{
     Clock, Quota,
@@ -11,7 +11,7 @@ use crate::{
     sync::{Arc, Mutex},
 };
 
-/// Builds a [`BorrowingTree`]. Nothing is judged before [`build`](Self::build).
+/// Builds a [`BorrowingTree`]. Nothing is checked before [`build`](Self::build).
 #[must_use = "a builder does nothing until `build`"]
 #[derive(Debug)]
 pub struct BorrowingBuilder {
@@ -63,7 +63,7 @@ impl BorrowingBuilder {
     pub fn build(self) -> Result<BorrowingTree, HierarchyError> {
         let Self { classes, clock } = self;
         let parents = parents(&classes)?;
-        let in_force = judge(&classes, &parents)?;
+        let in_force = validate(&classes, &parents)?;
         let clock = clock.unwrap_or_default();
         let mut nodes: Vec<Node> = Vec::with_capacity(classes.len());
         for (index, (declared, in_force)) in classes.iter().zip(&in_force).enumerate() {
@@ -78,8 +78,9 @@ impl BorrowingBuilder {
             let ceiling = declared.limiter(in_force.ceiling, &clock)?;
             nodes.push(Node::new(rate, ceiling, in_force));
         }
-        let plan = Mutex::new(classes);
-        Ok(BorrowingTree { inner: Arc::new(Inner { nodes: nodes.into(), parents, plan, clock }) })
+        let classes = Mutex::new(classes);
+        let inner = Inner { nodes: nodes.into(), parents, classes, clock };
+        Ok(BorrowingTree { inner: Arc::new(inner) })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::Quota;
 /// | rate | what the class is sure of | given to [`new`](Self::new); zero guarantees nothing |
 /// | [`ceiling`](Self::ceiling) | what it may reach while others are idle | the rate: it never borrows |
 /// | [`priority`](Self::priority) | who borrows first, 0 to 7 | 0, the first |
-/// | [`parent`](Self::parent) | from whom it borrows | the root |
+/// | [`parent`](Self::parent) | the class it borrows from | the root |
 /// | [`hard_ceiling`](Self::hard_ceiling) | its ceiling holds for guaranteed shares below it too | only of the root |
 ///
 /// # Examples
@@ -33,17 +33,11 @@ pub struct Class {
     pub(super) rate: Quota,
     pub(super) ceiling: Option<Quota>,
     pub(super) priority: u8,
-    pub(super) hardness: Option<Hardness>,
+    /// Whether the ceiling holds for guaranteed shares below; by default only that of the root.
+    pub(super) is_hard: Option<bool>,
     pub(super) parent: Option<Box<str>>,
     pub(super) expected: Option<u64>,
     pub(super) bounded: Option<u64>,
-}
-
-/// Whether the ceiling holds for guaranteed shares below.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hardness {
-    Hard,
-    Soft,
 }
 
 impl Class {
@@ -53,7 +47,7 @@ impl Class {
             rate,
             ceiling: None,
             priority: 0,
-            hardness: None,
+            is_hard: None,
             parent: None,
             expected: None,
             bounded: None,
@@ -83,14 +77,14 @@ impl Class {
     /// burst of the rate. Below the root it also counts what its class borrows from above: once
     /// that has used it up, guaranteed shares below it wait.
     pub const fn hard_ceiling(mut self) -> Self {
-        self.hardness = Some(Hardness::Hard);
+        self.is_hard = Some(true);
         self
     }
 
-    /// Does not ask the ceiling when somebody below uses a guaranteed share, as the kernel does.
+    /// Lets guaranteed shares below pass whatever the ceiling says, as the kernel does.
     /// The default of all but the root.
     pub const fn soft_ceiling(mut self) -> Self {
-        self.hardness = Some(Hardness::Soft);
+        self.is_hard = Some(false);
         self
     }
 

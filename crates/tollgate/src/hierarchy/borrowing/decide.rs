@@ -1,17 +1,17 @@
 //! How a borrowing tree decides: find the path, lock its buckets, apply the rule.
 
 use super::{
-    BorrowingDecision, BorrowingTree, Node, Tally,
-    rule::{self, Ask, Bucket, Rung, Verdict},
+    BorrowingDecision, BorrowingTree, ClassCounters, Node,
+    rule::{self, Bucket, PathBuckets, Request},
 };
 use crate::{
     Charge, Tick,
     algorithm::Entry,
     hierarchy::{PathError, path::PathBytes},
-    limits::{
+    multi::{
         Taking,
         inline_vec::InlineVec,
-        locks::{Locks, Room},
+        locks::{LockBuffers, Locks},
     },
     sync::{AtomicU64, Ordering::Relaxed},
     table::Full,
@@ -19,7 +19,7 @@ use crate::{
 
 /// One class of a path with its two buckets.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct PathNode<'a> {
     node: &'a Node,
     rate: Charge<'a>,
     ceiling: Charge<'a>,
@@ -33,44 +33,40 @@ impl BorrowingTree {
         taking: Taking,
     ) -> Result<BorrowingDecision, PathError> {
         let keys = PathBytes::new(path);
-        let places = self.places(path, &keys, cost)?;
-        let leaf = path.len();
-        let priority = places.get(leaf).map_or(0, |place| place.node.priority());
-        let ask = Ask { now, cost, priority };
-        let Verdict { decision, lender } = loop {
+        let nodes = self.nodes_of(path, &keys, cost)?;
+        let request = Request { now, cost };
+        let decided = loop {
             // The first time, because the tables evict: each has room for a key.
-            if let Ok(verdict) = decide_once(&places, &ask, taking) {
-                break verdict;
+            if let Ok(decided) = decide_once(&nodes, &request, taking) {
+                break decided;
             }
         };
-        let is_own = lender == Some(leaf);
-        let decided = BorrowingDecision { decision, lender, is_own };
         if taking != Taking::Look {
-            count(&places, &decided);
+            count(&nodes, &decided);
         }
         Ok(decided)
     }
 
     /// Returns the classes of a path, from the root down.
-    fn places<'a>(
+    fn nodes_of<'a>(
         &'a self,
         path: &[&str],
         keys: &PathBytes,
         cost: u64,
-    ) -> Result<InlineVec<Place<'a>>, PathError> {
-        let nodes = &self.inner.nodes;
-        let mut places = InlineVec::new();
+    ) -> Result<InlineVec<PathNode<'a>>, PathError> {
+        let all = &self.inner.nodes;
+        let mut nodes = InlineVec::new();
         let mut at = 0;
-        places.push(Place::of(&nodes[at], &[], cost));
+        nodes.push(PathNode::of(&all[at], &[], cost));
         for (index, part) in path.iter().enumerate() {
-            at = self.child(at, part).ok_or_else(|| self.lost(at, (path, index)))?;
-            places.push(Place::of(&nodes[at], keys.key(&path[..=index]), cost));
+            at = self.child(at, part).ok_or_else(|| self.path_error(at, (path, index)))?;
+            nodes.push(PathNode::of(&all[at], keys.key(&path[..=index]), cost));
         }
-        Ok(places)
+        Ok(nodes)
     }
 
     /// Says why a path ends at a node.
-    fn lost(&self, at: usize, (path, index): (&[&str], usize)) -> PathError {
+    fn path_error(&self, at: usize, (path, index): (&[&str], usize)) -> PathError {
         let node = &self.inner.nodes[at];
         match &node.children {
             super::Children::Declared(known) if !known.is_empty() => PathError::UnknownClass {
@@ -82,33 +78,40 @@ impl BorrowingTree {
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> PathNode<'a> {
     fn of(node: &'a Node, key: &[u8], cost: u64) -> Self {
         Self { node, rate: node.rate.charge(key, cost), ceiling: node.ceiling.charge(key, cost) }
     }
 }
 
-fn decide_once(places: &InlineVec<Place<'_>>, ask: &Ask, taking: Taking) -> Result<Verdict, Full> {
-    let mut room = Room::new();
-    let mut locks = Locks::new(&mut room);
-    for place in places.iter() {
-        locks.push(place.rate.of.state(ask.now));
-        locks.push(place.ceiling.of.state(ask.now));
+fn decide_once(
+    nodes: &InlineVec<PathNode<'_>>,
+    request: &Request,
+    taking: Taking,
+) -> Result<BorrowingDecision, Full> {
+    let mut buffers = LockBuffers::new();
+    let mut locks = Locks::new(&mut buffers);
+    for node in nodes.iter() {
+        locks.push(node.rate.of.state(request.now));
+        locks.push(node.ceiling.of.state(request.now));
     }
     locks.lock(|_, _| debug_assert!(false, "the buckets of a path are distinct"));
-    let mut rungs = InlineVec::new();
-    for (index, place) in places.iter().enumerate() {
+    let leaf = nodes.len().saturating_sub(1);
+    let priority = nodes.get(leaf).map_or(0, |leaf| leaf.node.priority());
+    let mut path = InlineVec::new();
+    for (index, PathNode { node, .. }) in nodes.iter().enumerate() {
         let (rate, ceiling) = (look(&mut locks, 2 * index)?, look(&mut locks, 2 * index + 1)?);
-        rungs.push(Rung { rate, ceiling, is_hard: place.node.is_hard() });
+        let reserve = if index == leaf { 0 } else { rate.reserve(priority) };
+        path.push(PathBuckets { rate, ceiling, reserve, is_hard: node.is_hard() });
     }
-    let verdict = rule::decide(&mut rungs, ask);
-    if verdict.lender.is_some() && taking != Taking::Look {
-        for (index, rung) in rungs.iter().enumerate() {
-            store(&mut locks, 2 * index, rung.rate.tat);
-            store(&mut locks, 2 * index + 1, rung.ceiling.tat);
+    let decided = rule::decide(&mut path, request);
+    if decided.lender.is_some() && taking != Taking::Look {
+        for (index, buckets) in path.iter().enumerate() {
+            store(&mut locks, 2 * index, buckets.rate.tat);
+            store(&mut locks, 2 * index + 1, buckets.ceiling.tat);
         }
     }
-    Ok(verdict)
+    Ok(decided)
 }
 
 /// Copies a bucket.
@@ -127,7 +130,7 @@ fn store(locks: &mut Locks<'_, '_>, number: usize, tat: u64) {
             **word = tat;
         }
     });
-    debug_assert!(stored.is_ok(), "a table that evicts has room");
+    debug_assert!(stored.is_ok(), "a table that evicts has buffers");
 }
 
 /// ORDERING: Relaxed. Counts for people to look at.
@@ -135,10 +138,10 @@ fn add(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Relaxed);
 }
 
-fn count(places: &InlineVec<Place<'_>>, decided: &BorrowingDecision) {
+fn count(nodes: &InlineVec<PathNode<'_>>, decided: &BorrowingDecision) {
     let cost = decided.decision.cost();
-    let Some(Place { node, .. }) = places.iter().last() else { return };
-    let Tally { admitted, borrowed, refused, .. } = &node.tally.0;
+    let Some(PathNode { node, .. }) = nodes.iter().last() else { return };
+    let ClassCounters { admitted, borrowed, refused, .. } = &node.counters.0;
     let Some(lender) = decided.lender else {
         add(refused, cost);
         return;
@@ -146,8 +149,8 @@ fn count(places: &InlineVec<Place<'_>>, decided: &BorrowingDecision) {
     add(admitted, cost);
     if decided.is_borrowed() {
         add(borrowed, cost);
-        if let Some(lender) = places.get(lender) {
-            add(&lender.node.tally.0.lent, cost);
+        if let Some(lender) = nodes.get(lender) {
+            add(&lender.node.counters.0.lent, cost);
         }
     }
 }

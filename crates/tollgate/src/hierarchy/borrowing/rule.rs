@@ -1,10 +1,10 @@
-//! Who may borrow from whom: the rule of a borrowing tree, without locks and tables.
+//! The rule of a borrowing tree, which class may borrow from which, without locks and tables.
 //!
 //! # The idea
 //!
 //! Every class has two buckets: the *rate* bucket holds what it is guaranteed, the *ceiling* bucket
 //! what it may use at most. An event comes to the last class of a path, the leaf, and looks for
-//! somebody whose rate bucket pays: itself first, then its ancestors from the bottom up. Whoever
+//! a class whose rate bucket pays: the leaf first, then its ancestors from the bottom up. The class that
 //! pays is the *lender*.
 //!
 //! ```text
@@ -15,7 +15,7 @@
 //!                                  rate of the lender and of every class above it
 //! ```
 //!
-//! The classes above the lender are not asked, but charged, into debt if need be. So a guaranteed
+//! The classes above the lender do not decide, but are charged, into debt if need be. So a guaranteed
 //! share is had whatever the others do, and the debt it leaves above stops those who borrow.
 //!
 //! # Priority
@@ -36,16 +36,17 @@
 //! ([`DEBT_MAX`]); beyond that, it is forgiven.
 //!
 //! Source: Linux `net/sched/sch_htb.c`. Departures: (1) events are admitted or refused when they
-//! come, there is no queue, so what is idle goes to whoever comes first and not by deficit round
+//! come, there is no queue, so what is idle goes to the first event and not by deficit round
 //! robin; (2) a bucket must hold the whole cost, where the kernel sends as long as it is not
 //! negative; (3) no hysteresis; (4) hard ceilings; (5) priority by a reserve, because there is no
 //! queue to serve first.
 
+use super::BorrowingDecision;
 use crate::{
     Decision, Tick,
     algorithm::{Gcra, Step, word_time},
     decision::Level,
-    limits::inline_vec::InlineVec,
+    multi::inline_vec::InlineVec,
 };
 use std::time::Duration;
 
@@ -62,29 +63,21 @@ pub(super) struct Bucket {
     pub(super) tat: u64,
 }
 
-/// One class of a path. Rungs are numbered from the root, 0, down to the leaf.
+/// The buckets of one class of a path. The root is number 0, the leaf the last.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rung {
+pub(super) struct PathBuckets {
     pub(super) rate: Bucket,
     pub(super) ceiling: Bucket,
+    /// What the class keeps when it lends, see [`Bucket::reserve`]; the leaf keeps nothing from itself.
+    pub(super) reserve: u64,
     pub(super) is_hard: bool,
 }
 
-/// What is asked.
+/// An event that wants to pass.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ask {
+pub(super) struct Request {
     pub(super) now: Tick,
     pub(super) cost: u64,
-    /// Of the leaf.
-    pub(super) priority: u8,
-}
-
-/// What is answered.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Verdict {
-    pub(super) decision: Decision,
-    /// The number of the class that pays, if the event passes.
-    pub(super) lender: Option<usize>,
 }
 
 /// No wait helps.
@@ -104,72 +97,71 @@ impl Bucket {
         self.gcra.peek(&self.tat, now, 0).booked()
     }
 
-    fn charge(&mut self, ask: &Ask) {
-        self.gcra.charge_within(&mut self.tat, ask.now, ask.cost, DEBT_MAX);
+    fn charge(&mut self, Request { now, cost }: Request) {
+        self.gcra.charge_within(&mut self.tat, now, cost, DEBT_MAX);
+    }
+
+    /// Returns the part of the burst that is not lent to events of this priority.
+    pub(super) fn reserve(&self, priority: u8) -> u64 {
+        // OVERFLOW: a burst is at most 10^15, and a priority below 8.
+        self.gcra.burst() * u64::from(priority) / u64::from(PRIORITIES)
     }
 }
 
-/// A way for the event to pass, from `ready` on.
+/// A class that can lend, from `ready` on.
 #[derive(Clone, Copy)]
-struct Way {
+struct Lending {
     lender: usize,
     ready: u64,
 }
 
-/// Decides. If the event passes, the rungs are charged.
-pub(super) fn decide(rungs: &mut InlineVec<Rung>, ask: &Ask) -> Verdict {
-    let Ask { now, cost, .. } = *ask;
-    let way = earliest(rungs, ask);
-    let is_allowed = way.ready <= now.as_nanos();
+/// Decides. If the event passes, the buckets are charged.
+pub(super) fn decide(path: &mut InlineVec<PathBuckets>, request: &Request) -> BorrowingDecision {
+    let Request { now, cost } = *request;
+    let Lending { lender, ready } = earliest(path, request);
+    let is_allowed = ready <= now.as_nanos();
     if is_allowed {
-        charge(rungs, way.lender, ask);
+        charge(path, lender, *request);
     }
     let available = |bucket: &Bucket| bucket.gcra.available(&bucket.tat, now);
     let level = Level {
         at: now,
-        limit: most(rungs, ask.priority, |bucket| bucket.gcra.burst()),
-        remaining: most(rungs, ask.priority, available),
-        full: rungs.iter().map(|it| it.rate.full(now).max(it.ceiling.full(now))).max().unwrap_or(0),
+        limit: most(path, |bucket| bucket.gcra.burst()),
+        remaining: most(path, available),
+        full: path.iter().map(|it| it.rate.full(now).max(it.ceiling.full(now))).max().unwrap_or(0),
     };
     if is_allowed {
-        let decision = Decision::allowed(level, cost);
-        return Verdict { decision, lender: Some(way.lender) };
+        let (decision, is_own) = (Decision::allowed(level, cost), lender + 1 == path.len());
+        return BorrowingDecision { decision, lender: Some(lender), is_own };
     }
-    let decision = match way.ready {
+    let decision = match ready {
         NEVER => Decision::never(level, cost),
         ready => Decision::later(level, cost, word_time::from_nanos(ready)),
     };
-    Verdict { decision: decision.naming(refusing(rungs, way.lender, ask)), lender: None }
-}
-
-/// What a lender keeps for higher priorities; the leaf keeps nothing from itself.
-fn reserve(bucket: &Bucket, (lender, leaf): (usize, usize), priority: u8) -> u64 {
-    // OVERFLOW: a burst is at most 10^15, and a priority below 8.
-    let kept = bucket.gcra.burst() * u64::from(priority) / u64::from(PRIORITIES);
-    if lender == leaf { 0 } else { kept }
+    let decision = decision.naming(refusing(path, lender, request));
+    BorrowingDecision { decision, lender: None, is_own: false }
 }
 
 /// Tells whether the ceiling of class `index` counts when `lender` lends.
-const fn is_asked(index: usize, lender: usize, is_hard: bool) -> bool {
+const fn ceiling_counts(index: usize, lender: usize, is_hard: bool) -> bool {
     index >= lender || is_hard
 }
 
 /// Returns the lender that can lend first; of several, the one nearest to the leaf.
-fn earliest(rungs: &InlineVec<Rung>, ask: &Ask) -> Way {
-    let Ask { now, cost, priority } = *ask;
-    let leaf = rungs.len().saturating_sub(1);
-    let mut best = Way { lender: leaf, ready: NEVER };
+fn earliest(path: &InlineVec<PathBuckets>, request: &Request) -> Lending {
+    let Request { now, cost } = *request;
+    let mut best = Lending { lender: path.len().saturating_sub(1), ready: NEVER };
     // The ceilings from the leaf up to the lender.
     let mut below = 0;
-    for lender in (0..rungs.len()).rev() {
-        let Some(rung) = rungs.get(lender) else { break };
-        below = below.max(rung.ceiling.ready(now, cost));
-        let hard = rungs.iter().take(lender).filter(|it| it.is_hard);
+    for lender in (0..path.len()).rev() {
+        let Some(buckets) = path.get(lender) else { break };
+        below = below.max(buckets.ceiling.ready(now, cost));
+        let hard = path.iter().take(lender).filter(|it| it.is_hard);
         let above = hard.map(|it| it.ceiling.ready(now, cost)).max().unwrap_or(0);
-        let wanted = cost.saturating_add(reserve(&rung.rate, (lender, leaf), priority));
-        let ready = rung.rate.ready(now, wanted).max(below).max(above);
+        let wanted = cost.saturating_add(buckets.reserve);
+        let ready = buckets.rate.ready(now, wanted).max(below).max(above);
         if ready < best.ready {
-            best = Way { lender, ready };
+            best = Lending { lender, ready };
         }
         if ready <= now.as_nanos() {
             break;
@@ -179,39 +171,35 @@ fn earliest(rungs: &InlineVec<Rung>, ask: &Ask) -> Way {
 }
 
 /// Returns the largest cost that some lender would lend, if buckets held what `held` says.
-fn most(rungs: &InlineVec<Rung>, priority: u8, held: impl Fn(&Bucket) -> u64) -> u64 {
-    let leaf = rungs.len().saturating_sub(1);
-    let lent = rungs.iter().enumerate().map(|(lender, rung)| {
-        let ceilings = rungs.iter().enumerate();
-        let ceilings = ceilings.filter(|(index, it)| is_asked(*index, lender, it.is_hard));
+fn most(path: &InlineVec<PathBuckets>, held: impl Fn(&Bucket) -> u64) -> u64 {
+    let lent = path.iter().enumerate().map(|(lender, buckets)| {
+        let ceilings = path.iter().enumerate();
+        let ceilings = ceilings.filter(|(index, it)| ceiling_counts(*index, lender, it.is_hard));
         let least = ceilings.map(|(_, it)| held(&it.ceiling)).min().unwrap_or(0);
-        let kept = reserve(&rung.rate, (lender, leaf), priority);
-        held(&rung.rate).saturating_sub(kept).min(least)
+        held(&buckets.rate).saturating_sub(buckets.reserve).min(least)
     });
     lent.max().unwrap_or(0)
 }
 
-/// Returns the classes that the earliest way waits for, one bit each.
-fn refusing(rungs: &InlineVec<Rung>, lender: usize, ask: &Ask) -> u64 {
-    let Ask { now, cost, priority } = *ask;
-    let leaf = rungs.len().saturating_sub(1);
+/// Returns the classes that the earliest lender waits for, one bit each.
+fn refusing(path: &InlineVec<PathBuckets>, lender: usize, request: &Request) -> u64 {
+    let Request { now, cost } = *request;
     let mut refused = 0;
-    for (index, it) in rungs.iter().enumerate() {
-        let kept = reserve(&it.rate, (lender, leaf), priority);
-        let wanted = cost.saturating_add(kept);
-        let ceiling =
-            is_asked(index, lender, it.is_hard) && it.ceiling.ready(now, cost) > now.as_nanos();
+    for (index, it) in path.iter().enumerate() {
+        let wanted = cost.saturating_add(it.reserve);
+        let ceiling = ceiling_counts(index, lender, it.is_hard)
+            && it.ceiling.ready(now, cost) > now.as_nanos();
         let rate = index == lender && it.rate.ready(now, wanted) > now.as_nanos();
         refused |= u64::from(ceiling || rate) << index;
     }
     refused
 }
 
-fn charge(rungs: &mut InlineVec<Rung>, lender: usize, ask: &Ask) {
-    for (index, rung) in rungs.slice_mut().iter_mut().flatten().enumerate() {
-        rung.ceiling.charge(ask);
+fn charge(path: &mut InlineVec<PathBuckets>, lender: usize, request: Request) {
+    for (index, buckets) in path.slice_mut().iter_mut().flatten().enumerate() {
+        buckets.ceiling.charge(request);
         if index <= lender {
-            rung.rate.charge(ask);
+            buckets.rate.charge(request);
         }
     }
 }

@@ -154,6 +154,20 @@ impl Timeline {
     }
 }
 
+/// A take right behind somebody else's booking is cancelled. When that booking is given back too, the place where the
+/// take began moves to before it, as all places behind.
+#[test]
+fn what_was_cancelled_moves_with_those_behind() {
+    let mut ledger = Ledger::default();
+    let [_, first, second] =
+        [(10, 10), (43, 5), (47, 4)].map(|(mark, units)| ledger.add(mark, units, 0));
+    ledger.remove(first);
+    ledger.lower_younger(first, 5);
+    ledger.lower_behind(38, 23);
+    ledger.lower_behind(34, 15);
+    assert_eq!(ledger.remove(second), Some(Open { mark: 19, units: 4 }));
+}
+
 proptest! {
     #[test]
     fn agrees_with_a_plain_list_on_a_timeline(events in events(300)) {

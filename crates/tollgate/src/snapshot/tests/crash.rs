@@ -71,7 +71,7 @@ impl Disk for Failing {
 }
 
 fn version(n: u64) -> (Head, Vec<Entry>) {
-    let entries = entries().into_iter().map(|(print, class, _)| (print, class, vec![n; 2]));
+    let entries = entries().into_iter().map(|(print, kind, _)| (print, kind, vec![n; 2]));
     (Head { wall_ns: n, ..head() }, entries.collect())
 }
 

@@ -4,10 +4,10 @@ use super::MemoryStore;
 use crate::{
     Charge, Decision, Limits, Reservation, Tick,
     keyed::core::Key,
-    limits::{Parts, Taking},
+    multi::{MultiDecision, Taking},
+    observe::Verb,
     store::{Demand, StoreError},
     verbs::StateRef,
-    watch::Verb,
 };
 use std::num::NonZeroU64;
 
@@ -66,7 +66,27 @@ impl MemoryStore {
         Ok((decision, taken.map(|taken| vec![taken])))
     }
 
-    /// Decides over all demands at once.
+    /// Takes what several demands ask for, all or nothing.
+    pub(super) fn acquire_all(
+        &self,
+        now: Tick,
+        demands: &mut [Demand<'_>],
+    ) -> Result<Decision, StoreError> {
+        let core = &self.shared.core;
+        // To clear room for 64 keys takes as long as another key.
+        let refused = match demands.len() {
+            0..=8 => core.take_demands(demands, now, &mut [None; 8]),
+            _ => core.take_demands(demands, now, &mut [None; Limits::MOST]),
+        };
+        let each = demands.iter().filter_map(Demand::decided);
+        match refused.and_then(|refused| Decision::joined(each, refused)) {
+            Some(decision) => Ok(decision),
+            None => Ok(self.decide(demands, now, Taking::Take)?.0),
+        }
+    }
+
+    /// Decides over all demands at once, on the general path. Not inlined: it takes a large stack.
+    #[inline(never)]
     pub(super) fn decide(
         &self,
         demands: &mut [Demand<'_>],
@@ -74,27 +94,6 @@ impl MemoryStore {
         taking: Taking,
     ) -> Result<(Decision, Option<Vec<Reservation>>), StoreError> {
         Limits::check(demands.len())?;
-        let core = &self.shared.core;
-        let refused = match demands.len() {
-            _ if taking != Taking::Take => None,
-            0..=4 => core.take_demands::<4>(demands, now),
-            5..=16 => core.take_demands::<16>(demands, now),
-            _ => core.take_demands::<{ Limits::MOST }>(demands, now),
-        };
-        let each = demands.iter().filter_map(Demand::decided);
-        if let Some(decision) = refused.and_then(|refused| Decision::joined(each, refused)) {
-            return Ok((decision, None));
-        }
-        self.decide_any(demands, (now, taking))
-    }
-
-    /// [`decide`](Self::decide) for whatever the fast path leaves open. Not inlined: it takes a large stack.
-    #[inline(never)]
-    fn decide_any(
-        &self,
-        demands: &mut [Demand<'_>],
-        (now, taking): (Tick, Taking),
-    ) -> Result<(Decision, Option<Vec<Reservation>>), StoreError> {
         let core = &self.shared.core;
         let nothing = Charge { of: StateRef::Key(core, Key::plain(0)), cost: 0 };
         // A list on the stack for as many demands as are usual.
@@ -132,7 +131,8 @@ impl MemoryStore {
                 )));
             }
         }
-        let decided = Parts::decide(charges, now, taking, |index, own| demands[index].tell(*own));
+        let decided =
+            MultiDecision::decide(charges, now, taking, |index, own| demands[index].tell(*own));
         Ok(decided)
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     Tick,
     algorithm::{AnyRule, Entry, Rule},
     sync::Mutex,
-    table::{Full, KeyRef, Room},
+    table::{Full, KeyRef},
 };
 
 #[derive(Debug)]
@@ -24,8 +24,8 @@ pub(crate) struct HeldKey<'a> {
     state: u64,
 }
 
-fn word_rule(who: &KeyRef) -> &Rule {
-    match &who.rule {
+fn word_rule(key: &KeyRef) -> &Rule {
+    match &key.rule {
         AnyRule::Word(rule) => rule,
         _ => &Rule::Unlimited,
     }
@@ -53,12 +53,12 @@ impl<'a> HeldKey<'a> {
     pub(crate) fn find_again(&mut self, writer: &mut Writer, now: Tick) {
         self.slot = self.table.find_locked(self.place, writer);
         if self.slot.is_none() {
-            self.has_room = self.table.make_room(self.place.shard, writer, now);
+            self.has_room = self.table.locked(self.place.shard, writer, now).make_room();
         }
     }
 
     /// Sets the lock bit if the key is there. Returns false if it has left its slot.
-    pub(crate) fn lock(&mut self, who: &KeyRef) -> bool {
+    pub(crate) fn lock(&mut self, key: &KeyRef) -> bool {
         if let Some(slot) = self.slot {
             let Some(seen) = slot.lock(self.place.name) else {
                 self.slot = None;
@@ -67,7 +67,7 @@ impl<'a> HeldKey<'a> {
             self.seen = seen;
         }
         let Content { word, .. } = self.seen;
-        self.before = word_rule(who).current(word, self.seen.hint(), who.now, who.since);
+        self.before = word_rule(key).current(word, self.seen.hint(), key.now, key.since);
         self.state = self.before;
         true
     }
@@ -76,11 +76,11 @@ impl<'a> HeldKey<'a> {
     #[inline]
     pub(crate) fn update<R>(
         &mut self,
-        who: &KeyRef,
+        key: &KeyRef,
         step: impl FnOnce(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {
-        let rule = word_rule(who);
-        let is_in = self.slot.is_some() || self.has_room || self.table.base.room == Room::Evict;
+        let rule = word_rule(key);
+        let is_in = self.slot.is_some() || self.has_room || self.table.eviction.evicts_live;
         if !is_in && *rule != Rule::Unlimited {
             return Err(Full);
         }
@@ -88,15 +88,15 @@ impl<'a> HeldKey<'a> {
     }
 
     /// Returns what the state has become; `None` if it is as it was.
-    fn next(&self, who: &KeyRef) -> Option<Content> {
+    fn next(&self, key: &KeyRef) -> Option<Content> {
         let changed = self.state != self.before;
-        changed.then(|| who.content(word_rule(who), self.place.name, self.state))
+        changed.then(|| key.content(word_rule(key), self.seen, self.before, self.state))
     }
 
     /// Stores the state and clears the lock bit.
-    pub(crate) fn unlock(&mut self, who: &KeyRef) {
+    pub(crate) fn unlock(&mut self, key: &KeyRef) {
         if let Some(slot) = self.slot {
-            match self.next(who) {
+            match self.next(key) {
                 Some(next) => slot.store(self.seen, next),
                 None => slot.unlock(self.seen),
             }
@@ -104,13 +104,13 @@ impl<'a> HeldKey<'a> {
     }
 
     /// Adds a key that was absent, with the mutex of its shard locked, if it is not idle.
-    pub(crate) fn insert(&mut self, who: &KeyRef, writer: &mut Writer) {
+    pub(crate) fn insert(&mut self, key: &KeyRef, writer: &mut Writer) {
         let Self { table, place, has_room, .. } = *self;
         if self.slot.is_some() {
             return;
         }
-        match self.next(who).filter(|next| !next.is_idle(who.now)) {
-            Some(next) => table.insert(place.shard, writer, (next, has_room), who.now),
+        match self.next(key).filter(|next| !next.is_idle(key.now)) {
+            Some(next) => table.locked(place.shard, writer, key.now).insert(next, has_room),
             None => table.give_up(u64::from(has_room)),
         }
     }

@@ -2,15 +2,15 @@ use super::*;
 use crate::sync::Ordering::Relaxed;
 use crate::{
     Clock, Quota,
+    keyed::Seed,
     store::{Demand, MemoryStore, Policy, Store},
-    table::Tally,
 };
 use proptest::prelude::*;
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 fn table(cap: Option<u64>, reserved: u64) -> WordTable {
-    let base = Base { tally: Tally::default(), room: Room::Evict };
-    WordTable::new(Arc::new(base), cap, reserved)
+    let eviction = Eviction { evicts_live: true, ..Eviction::default() };
+    WordTable::new(Arc::new(eviction), cap, reserved)
 }
 
 /// Many keys of one shard, which then grows and has full homes; or keys of all shards.
@@ -56,24 +56,27 @@ fn a_bucket_is_a_cache_line() {
 }
 
 /// As many keys as memory was allocated for find room in it, and no other one leaves. So do a million in a table that
-/// grows, each with 17 to 27 bytes.
+/// grows, each with 17 to 29 bytes.
 #[test]
 fn keys_find_room_and_memory_follows_them() {
-    for (keys, reserved) in [(1000, true), (100_000, true), (100_000, false), (1_000_000, false)] {
+    let seed = Seed::random();
+    let fingerprint = |key: u64| seed.fingerprint(&key);
+    let cases = [1000, 100_000, 1_000_000].map(|keys| (keys, true));
+    for (keys, reserved) in cases.into_iter().chain([(100_000, false), (1_000_000, false)]) {
         let table = table(reserved.then_some(keys), if reserved { keys } else { 0 });
         let before = table.bytes();
         let hint = Hint::of_refill(u64::MAX);
         for key in 0..keys {
-            assert!(table.put_back(fingerprint(key, true), (hint, 100 + key), Tick::ZERO));
+            assert!(table.put_back(fingerprint(key), (hint, 100 + key), Tick::ZERO));
         }
-        assert_eq!((table.len() as u64, table.base.tally.read()), (keys, (0, 0)));
-        let found = |key| table.read(fingerprint(key, true)).word == 100 + key;
+        assert_eq!((table.len() as u64, table.eviction.counts()), (keys, (0, 0)));
+        let found = |key| table.read(fingerprint(key)).word == 100 + key;
         assert!((0..keys).all(found), "{keys}");
         if reserved {
             assert_eq!(table.bytes(), before, "{keys}: memory is flat");
         } else {
             let per_key = table.bytes() as f64 / keys as f64;
-            assert!((17.0..28.0).contains(&per_key), "{keys}: {per_key} bytes a key");
+            assert!((17.0..30.0).contains(&per_key), "{keys}: {per_key} bytes a key");
         }
     }
 }
@@ -156,14 +159,45 @@ fn several_keys_take_the_fast_path() {
     let mut demands = policies.each_ref().map(|policy| Demand::new(policy, b"key", 1));
     let now = store.clock().now();
     let core = store.core();
-    assert_eq!(core.take_demands::<4>(&mut demands, now), None, "the policies are not in force");
+    assert_eq!(
+        core.take_demands(&mut demands, now, &mut [None; 4]),
+        None,
+        "the policies are not in force"
+    );
     assert!(store.acquire_at(now, &mut demands).expect("sound").is_allowed());
-    assert_eq!(core.take_demands::<4>(&mut demands, now), Some(0), "all are there");
+    assert_eq!(core.take_demands(&mut demands, now, &mut [None; 4]), Some(0), "all are there");
     demands[1] = Demand::new(&policies[1], b"key", 8);
-    assert_eq!(core.take_demands::<4>(&mut demands, now), Some(2), "one has too little");
+    assert_eq!(core.take_demands(&mut demands, now, &mut [None; 4]), Some(2), "one has too little");
     let left = |demand: &Demand<'_>| demand.decision().map(|decision| decision.remaining());
     assert_eq!(demands.each_ref().map(left), [Some(7); 3]);
-    assert_eq!(core.take_demands::<2>(&mut demands, now), None, "there are more");
+    assert_eq!(core.take_demands(&mut demands, now, &mut [None; 2]), None, "there are more");
     demands[1] = Demand::new(&policies[0], b"key", 1);
-    assert_eq!(core.take_demands::<4>(&mut demands, now), None, "a key is there twice");
+    assert_eq!(core.take_demands(&mut demands, now, &mut [None; 4]), None, "a key is there twice");
+}
+
+proptest! {
+    /// Decisions from early readings of the clock are those of the exact time, and leave the same words.
+    #[test]
+    fn an_early_reading_decides_as_the_exact_time_does(
+        every_ms in prop::sample::select(vec![1_u64, 3, 7, 10]),
+        burst in 1..40_u64,
+        calls in prop::collection::vec((0..3_u64, 0..20_000_000_u64, 0..12_000_000_u64, 0..4_u64), 1..200),
+    ) {
+        let gcra = Gcra::new(&Quota::one_every(Duration::from_millis(every_ms)).burst(burst)).unwrap();
+        let early = gcra.with_margin(Duration::from_millis(12));
+        let (by_early, by_exact) = (table(None, 0), table(None, 0));
+        let mut now = 1 << 40;
+        for (key, later, lag, cost) in calls {
+            now += later;
+            let (fingerprint, now) = (fingerprint(key, true), Tick::from_nanos(now));
+            let reading = Reading { now: Tick::from_nanos(now.as_nanos() - lag), is_early: true };
+            let found = by_early.take((fingerprint, reading), || now, &early, cost);
+            let found = found.or_else(|| by_early.take_at((fingerprint, now), &gcra, cost)).unwrap();
+            let exact = by_exact.take_at((fingerprint, now), &gcra, cost).unwrap();
+            prop_assert_eq!(found.outcome(), exact.outcome());
+            prop_assert_eq!(found.retry_at(), exact.retry_at());
+            prop_assert!(found.remaining() <= exact.remaining());
+            prop_assert_eq!(by_early.read(fingerprint), by_exact.read(fingerprint));
+        }
+    }
 }

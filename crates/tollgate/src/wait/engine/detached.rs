@@ -26,8 +26,8 @@ struct Detached<M: Machine> {
 }
 
 impl<M: Machine> Inner<M> {
-    /// Lets a job run as a task of its own. The action is still in hand, so the end is not told
-    /// before the task is counted.
+    /// Runs a job as a task of its own. The action is still running, so the engine does not end before
+    /// the task is counted.
     pub(super) fn detach(this: &Arc<Self>, running: Running, report: Option<Reporter>) {
         let Kind::Tokio(runtime) = &this.driver.kind else { return };
         this.lock().detached += 1; // OVERFLOW: a task takes memory, so 2^64 do not fit.
@@ -36,7 +36,7 @@ impl<M: Machine> Inner<M> {
         drop(runtime.spawn(detached));
     }
 
-    /// Tells whether it is a detached job that asks.
+    /// Tells whether the caller is a detached job.
     pub(super) fn is_detached_here(&self) -> bool {
         POLLED.get() == ptr::from_ref(self).cast()
     }
@@ -68,7 +68,7 @@ impl<M: Machine> Future for Detached<M> {
 }
 
 impl<M: Machine> Detached<M> {
-    /// Drops all that is of strangers, and then tells the engine.
+    /// Drops all that belongs to the caller, and then notes the end in the engine.
     fn end(&mut self, result: Result<(), Panicked>) {
         let Some(running) = self.running.take() else { return };
         let inner = &self.inner;
@@ -79,14 +79,12 @@ impl<M: Machine> Detached<M> {
             // A reporter that panics is not reported.
             drop(inner.guarded_inside(|| report(panicked)));
         }
-        // It is released before the end is told. What it owns may panic when it is dropped.
+        // The reporter is dropped before the engine ends. Its drop may panic.
         let released = guarded(|| drop(report));
         let mut state = inner.lock();
         state.panics += u64::from(result.is_err()) + u64::from(released.is_err());
         state.detached -= 1; // OVERFLOW: `detach` has counted this one.
-        let over = state.over();
-        drop(state);
-        inner.conclude(over);
+        inner.conclude(state);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an engine remembers, and who has its action in hand.
+//! The state of an engine, and where its action runs.
 
 use super::{
     super::action::{Action, Duty, Panicked, Reporter},
@@ -16,9 +16,9 @@ pub(super) struct State<M: Machine> {
     /// How many jobs run as tasks of their own.
     pub(super) detached: u64,
     pub(super) worker: Worker,
-    /// Who waits for the end.
-    ending: Vec<(u64, Waker)>,
-    /// The next number, of somebody who waits or of a timer.
+    /// The callers who wait for the end.
+    completion_wakers: Vec<(u64, Waker)>,
+    /// The last number given to a waiting caller or a timer.
     next_number: u64,
     pub(super) panics: u64,
 }
@@ -31,11 +31,11 @@ pub(super) enum Phase {
     Stopped,
 }
 
-/// The action is in somebody's hand.
+/// The action is taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Busy {
     Running(Place),
-    /// All is over, and it is being dropped.
+    /// The engine has ended, and drops it.
     Releasing(Place),
 }
 
@@ -72,7 +72,7 @@ impl Place {
     }
 }
 
-/// Who looks after the deadline.
+/// The worker that serves the deadline.
 pub(super) enum Worker {
     None,
     Awake,
@@ -96,19 +96,19 @@ pub(super) enum Step<J> {
     Exit,
 }
 
-/// What is to be done once the lock is released.
+/// A step to take once the lock is released.
 pub(super) enum Rouse {
     Nothing,
     Wake(Waker),
     Start,
 }
 
-/// What is to be done without the lock when all is over.
+/// A step to take without the lock when the engine has ended.
 pub(super) enum Over<J> {
     No,
     /// The action is dropped first.
     Release(Duty<J>),
-    Tell(Vec<Waker>),
+    Wake(Vec<Waker>),
 }
 
 impl<M: Machine> State<M> {
@@ -120,7 +120,7 @@ impl<M: Machine> State<M> {
             busy: None,
             detached: 0,
             worker: Worker::None,
-            ending: Vec::new(),
+            completion_wakers: Vec::new(),
             next_number: 0,
             panics: 0,
         }
@@ -140,7 +140,7 @@ impl<M: Machine> State<M> {
         matches!(self.busy, Some(Busy::Running(_)))
     }
 
-    /// Tells whether the action is in the hand of whoever asks.
+    /// Tells whether the caller is the action, or its drop.
     pub(super) fn is_inside(&self) -> bool {
         match self.busy {
             Some(Busy::Running(place) | Busy::Releasing(place)) => place.is_here(),
@@ -169,7 +169,7 @@ impl<M: Machine> State<M> {
         Step::Run(duty, job)
     }
 
-    /// Counts a job that was lost before it could begin. Returns who is told.
+    /// Counts a job that was lost before it could begin. Returns the reporter to call.
     pub(super) fn missed(&mut self) -> Option<Reporter> {
         self.panics += 1;
         self.duty.as_ref().and_then(|duty| duty.report.clone())
@@ -192,7 +192,7 @@ impl<M: Machine> State<M> {
         self.machine.clear()
     }
 
-    /// Takes out what is of no use once it is stopped and nothing runs.
+    /// Returns what to drop and wake once the engine is stopped and nothing runs.
     pub(super) fn over(&mut self) -> Over<M::Job> {
         if !self.has_ended() {
             return Over::No;
@@ -202,35 +202,39 @@ impl<M: Machine> State<M> {
                 self.busy = Some(Busy::Releasing(Place::this_thread()));
                 Over::Release(duty)
             }
-            None => Over::Tell(self.who_waits()),
+            None => Over::Wake(self.take_completion_wakers()),
         }
     }
 
-    /// The action is dropped. Returns who waits for that.
+    /// The action is dropped. Returns the wakers of the callers who wait for that.
     pub(super) fn released(&mut self, released: &Result<(), Panicked>) -> Vec<Waker> {
         self.panics += u64::from(released.is_err());
         self.busy = None;
-        self.who_waits()
+        self.take_completion_wakers()
     }
 
-    fn who_waits(&mut self) -> Vec<Waker> {
-        self.ending.drain(..).map(|(_, waker)| waker).collect()
+    fn take_completion_wakers(&mut self) -> Vec<Waker> {
+        self.completion_wakers.drain(..).map(|(_, waker)| waker).collect()
     }
 
-    /// Leaves a waker under a ticket. Returns the one it replaces.
-    pub(super) fn wait_for_end(&mut self, ticket: &mut Option<u64>, waker: Waker) -> Option<Waker> {
-        let number = match *ticket {
+    /// Leaves a waker under a number. Returns the one it replaces.
+    pub(super) fn register_waker(
+        &mut self,
+        number: &mut Option<u64>,
+        waker: Waker,
+    ) -> Option<Waker> {
+        let number = match *number {
             Some(number) => number,
-            None => *ticket.insert(self.number()),
+            None => *number.insert(self.number()),
         };
-        let old = self.leave(number);
-        self.ending.push((number, waker));
+        let old = self.remove_waker(number);
+        self.completion_wakers.push((number, waker));
         old
     }
 
-    /// Takes out the waker of a ticket.
-    pub(super) fn leave(&mut self, ticket: u64) -> Option<Waker> {
-        let at = self.ending.iter().position(|(number, _)| *number == ticket)?;
-        Some(self.ending.swap_remove(at).1)
+    /// Takes out the waker of a number.
+    pub(super) fn remove_waker(&mut self, number: u64) -> Option<Waker> {
+        let at = self.completion_wakers.iter().position(|(known, _)| *known == number)?;
+        Some(self.completion_wakers.swap_remove(at).1)
     }
 }

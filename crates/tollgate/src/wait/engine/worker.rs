@@ -54,7 +54,7 @@ impl<M: Machine> Working<M> {
     pub(super) async fn work(self) {
         let inner = Arc::clone(&self.inner);
         let clock = inner.driver.clock();
-        let mut sleeper = pin!(Sleeper::task());
+        let mut sleeper = pin!(Sleeper::ANY);
         loop {
             match inner.step() {
                 Step::Run(mut duty, job) => {
@@ -97,9 +97,7 @@ impl<M: Machine> Drop for Working<M> {
         let mut state = self.inner.lock();
         let old = std::mem::replace(&mut state.worker, Worker::None);
         let held = (is_lost || state.is_running()).then(|| state.lost());
-        let over = state.over();
-        drop(state);
-        self.inner.conclude(over);
+        self.inner.conclude(state);
         drop((old, held));
     }
 }

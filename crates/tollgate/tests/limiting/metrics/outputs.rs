@@ -1,6 +1,6 @@
 //! The `metrics` facade, OpenTelemetry and JSON.
 
-use tollgate::{Clock, Limiter, Quota, watch::Registry};
+use tollgate::{Clock, Limiter, Quota, observe::Registry};
 
 fn counted() -> (Registry, Limiter) {
     let (clock, _hand) = Clock::manual();
@@ -29,15 +29,20 @@ fn flushing_to_the_facade_twice_counts_nothing_twice() {
     metrics::with_local_recorder(&recorder, || {
         for round in 1..=3_u64 {
             (0..10).for_each(|_| drop(limiter.reserve_within(1, Duration::from_secs(9)).ok()));
+            assert!(limiter.try_acquire_n(9).is_never());
             registry.flush_metrics();
             registry.flush_metrics();
             let values = values();
             let counts = limiter.counts();
-            assert_eq!(
-                values["tollgate_decisions_total api allowed"],
-                DebugValue::Counter(counts.allowed),
-                "round {round}"
-            );
+            for (series, count) in [
+                ("tollgate_decisions_total api allowed", counts.allowed),
+                ("tollgate_decisions_total api denied_later", counts.denied_later),
+                ("tollgate_decisions_total api denied_never", counts.denied_never),
+                ("tollgate_permits_total api allowed", counts.allowed_cost),
+                ("tollgate_permits_total api denied", counts.denied_cost),
+            ] {
+                assert_eq!(values[series], DebugValue::Counter(count), "{series}, round {round}");
+            }
             let waits = limiter.waits();
             let all = &values["tollgate_wait_seconds_bucket api +Inf"];
             assert_eq!(*all, DebugValue::Counter(waits.count()));

@@ -1,13 +1,13 @@
-//! The window algorithms, as a list of what passed and when. Nothing is rounded.
+//! The window algorithms, as a list of admissions with their times. Nothing is rounded.
 //!
-//! What was forced beyond the limit is carried, less one limit per window. A counter's window then holds more
-//! than the limit: [`Windows::as_of`] moves the rest into the window in force. A log owes the rest: it takes the
-//! place of what leaves.
+//! The cost that was forced beyond the limit is carried, less one limit per window. A counter's
+//! window then holds more than the limit: [`Windows::as_of`] moves the rest into the window in
+//! force. A log owes the rest, which takes the places of entries that leave.
 
 use super::left_after;
 use tollgate::{Algorithm, Inherit, Quota, Tick};
 
-/// Everything that passed and was not given back.
+/// All admissions that were not given back.
 #[derive(Clone, Debug)]
 pub(super) struct Windows {
     algorithm: Algorithm,
@@ -15,11 +15,11 @@ pub(super) struct Windows {
     length: i128,
     /// Time since the Unix epoch at the clock's origin.
     epoch: i128,
-    /// (when, how much), oldest first. Never nothing.
+    /// (when, how much), oldest first. Never zero.
     passed: Vec<(i128, i128)>,
-    /// Of a log, what waits for a place in it.
+    /// For a log, the debt that waits for places in it.
     owed: i128,
-    /// Of a counter, whether the latest window holds more than the limit by which it was written.
+    /// For a counter, whether the latest window holds more than the limit by which it was written.
     is_carried: bool,
 }
 
@@ -39,7 +39,7 @@ impl Windows {
         }
     }
 
-    /// Returns the same state as it is in the window that is in force.
+    /// Returns the same state in the window that is in force.
     fn as_of(&self, now: Tick) -> Self {
         let mut next = self.clone();
         match self.algorithm {
@@ -50,7 +50,7 @@ impl Windows {
         next
     }
 
-    /// Lets what is owed take the places of what has left a log.
+    /// Moves the debt into the places of entries that have left a log.
     fn pay(&mut self, at: i128) {
         while self.owed > 0 && self.passed[0].0 + self.length <= at {
             let all: i128 = self.passed.iter().map(|(_, cost)| cost).sum();
@@ -66,8 +66,8 @@ impl Windows {
         }
     }
 
-    /// Moves a window of a counter that holds more than the limit to that of `now`: later, it has paid one limit
-    /// per window; earlier, the windows between count as full.
+    /// Moves a window of a counter that holds more than the limit to that of `now`: later, it has
+    /// paid one limit per window; earlier, the windows between count as full.
     fn carry(&mut self, now: Tick) {
         let Some(begun) = self.begun() else { return };
         let (held, before) = (self.sum(begun, i128::MAX), self.sum(begun - self.length, begun));
@@ -88,7 +88,7 @@ impl Windows {
         self.passed.retain(|(_, cost)| *cost > 0);
     }
 
-    /// Gives what is owed the free places of a log.
+    /// Moves the debt into the free places of a log.
     fn place(&mut self, at: i128) {
         let free = self.limit - self.sum(at - self.length + 1, i128::MAX);
         let part = if self.limit == 0 { self.owed } else { self.owed.min(free).max(0) };
@@ -98,7 +98,7 @@ impl Windows {
         }
     }
 
-    /// Returns when the latest window began in which something counts, or the latest entry of a log.
+    /// Returns when the latest window that counts began, or the time of the latest entry of a log.
     fn begun(&self) -> Option<i128> {
         let (first, last) = (self.passed.first()?.0, self.passed.last()?.0);
         Some(match self.algorithm {
@@ -114,7 +114,7 @@ impl Windows {
         self.begun().map_or(wall, |begun| wall.max(begun))
     }
 
-    /// Returns when the window in force began; a window that is anchored begins now if the last is over.
+    /// Returns when the window in force began; an anchored window begins now if the last is over.
     fn start(&self, at: i128) -> i128 {
         match (self.algorithm, self.begun()) {
             (Algorithm::AnchoredWindow, Some(begun)) if at < self.anchored_end(begun) => begun,
@@ -124,7 +124,8 @@ impl Windows {
         }
     }
 
-    /// A window that is anchored lasts until a round time: 1, 2 or 5 x 10^k, at most a 1000th of its length.
+    /// An anchored window lasts until a round time: 1, 2 or 5 x 10^k, at most a 1000th of its
+    /// length.
     fn anchored_end(&self, begun: i128) -> i128 {
         let decades = (0..18).map(|digits| 10_i128.pow(digits));
         let grains = decades.flat_map(|decade| [decade, 2 * decade, 5 * decade]);
@@ -150,7 +151,8 @@ impl Windows {
             return current;
         }
         let previous = self.sum(start - self.length, start);
-        // One of those that the share has touched has left: what is exactly one window old is outside.
+        // One entry that the share has touched has left: an entry exactly one window old is
+        // outside.
         let share = previous * (self.length - (at - start));
         current + (share + self.length - 1).div_euclid(self.length).max(1) - 1
     }
@@ -159,7 +161,7 @@ impl Windows {
         (self.limit - self.used(now)).max(0) as u64
     }
 
-    /// A debt refuses a cost of nothing, too.
+    /// A debt refuses a cost of zero, too.
     pub(super) fn passes(&self, now: Tick, cost: u64) -> bool {
         self.used(now) + i128::from(cost) <= self.limit
     }
@@ -206,7 +208,7 @@ impl Windows {
         }
     }
 
-    /// What [`give_back`](Self::give_back) has to know of a take just made.
+    /// The position of a take just made, for [`give_back`](Self::give_back).
     pub(super) fn mark(&self, now: Tick) -> i128 {
         let at = self.as_of(now).at(now);
         if self.algorithm == Algorithm::SlidingLog { at } else { self.start(at) }
@@ -247,7 +249,7 @@ impl Windows {
         self.adopt(now, next, given)
     }
 
-    /// A counter of which nothing was given back stays as it was, also for a clock that goes back.
+    /// A counter that gave nothing back stays as it was, also for a clock that goes back.
     fn adopt(&mut self, now: Tick, next: Self, given: i128) -> i128 {
         if given > 0 || self.algorithm == Algorithm::SlidingLog {
             *self = next;
@@ -256,7 +258,7 @@ impl Windows {
         given
     }
 
-    /// Removes up to `most` of certain entries, from the newest on.
+    /// Removes up to `most` of the matching entries, from the newest on.
     fn remove(&mut self, most: i128, which: impl Fn(i128) -> bool) -> i128 {
         let mut left = most;
         for (_, cost) in self.passed.iter_mut().rev().filter(|(at, _)| which(*at)) {
@@ -274,11 +276,12 @@ impl Windows {
         }
     }
 
-    /// Returns false if the limiter starts anew.
+    /// Returns false if the limiter starts from the beginning.
     ///
-    /// A window goes on if those of both quotas have one length; else what was used counts from now. A
-    /// counter keeps its previous window if it can. A log keeps its entries: what the change adds counts
-    /// from now, what it removes, it removes from the oldest.
+    /// A window continues if those of both quotas have one length; otherwise the used permits count
+    /// from now. A counter keeps its previous window if it can. A log keeps its entries: permits
+    /// that the change adds count from now, and permits that it removes are removed from the
+    /// oldest.
     pub(super) fn change(&mut self, now: Tick, quota: &Quota, how: Inherit) -> bool {
         *self = self.as_of(now);
         let (at, used) = (self.at(now), self.used(now));
@@ -307,7 +310,7 @@ impl Windows {
         true
     }
 
-    /// Lets the window that begins at `start` hold `used` from the beginning.
+    /// Makes the window that begins at `start` hold `used` from the beginning.
     fn begin(&mut self, start: i128, used: i128) {
         if used > 0 {
             self.push(start, used);

@@ -2,7 +2,7 @@
 // Environment: that of harness.mjs, and SHOTS (where to write screenshots; optional).
 
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import * as harness from "./harness.mjs";
@@ -20,6 +20,10 @@ descriptors:
   - key: upstream
     rate_limit: { name: upstream, quota: 100/s, algorithm: gcra }
     adaptive: { follow: reports, min: 10/s }
+  - key: country
+    descriptors:
+      - key: city
+        rate_limit: { name: per-city, unit: hour, requests_per_unit: 3 }
   - key: export
     concurrency: { name: exports, limit: 2, lease: 10s }
 `;
@@ -37,8 +41,9 @@ const isLive = (page) => page.locator("#connection", { hasText: "live" }).waitFo
 const tileOf = (page, label) => page.locator(".tile", { hasText: label }).locator("b");
 const numberOf = async (place) => Number((await place.textContent()).replaceAll(",", ""));
 
-async function check(service, policy, key) {
-  const answer = await fetch(`${service.http}/v1/check?${new URLSearchParams({ policy, key })}`);
+async function check(service, policy, ...keys) {
+  const query = new URLSearchParams([["policy", policy], ...keys.map((key) => ["key", key])]);
+  const answer = await fetch(`${service.http}/v1/check?${query}`);
   return answer.status;
 }
 
@@ -85,6 +90,34 @@ function load(service, seconds) {
   const child = execFile(process.env.TOLLGATE, flags);
   children.add(child);
   return child;
+}
+
+/** Pastes the commands that the dialog shows into a shell. */
+async function hostileCommands(service, page, keys) {
+  for (const key of keys) {
+    await page.goto(`${service.admin}/ui/#/key/per-user/${encodeURIComponent(key)}`);
+    await page.getByRole("button", { name: "Block …", exact: true }).click();
+    const command = await page.locator("#dialog-curl").innerText();
+    assert.ok(!/[\u0007\u001b\u3164\p{Cf}]/u.test(command), command);
+    await page.getByRole("button", { name: "Cancel" }).click();
+    const env = { ...process.env, TOKEN };
+    const told = JSON.parse(execFileSync("bash", ["-c", command], { env, stdio: "pipe" }));
+    assert.equal(told.key, key);
+    assert.equal(await check(service, "per-user", key), 429, key);
+    await asAdmin(service, "/unblock", { policy: "per-user", key });
+  }
+}
+
+/** Follows links to keys whose values look as if they were several. */
+async function hostileValues(service, page) {
+  const values = ["a, b\\", "c, d"];
+  await check(service, "per-city", ...values);
+  await asAdmin(service, "/block", { policy: "per-city", keys: values, for_ms: 60000 });
+  for (const view of ["#/policy/per-city", "#/keys"]) {
+    await page.goto(`${service.admin}/ui/${view}`);
+    await page.getByRole("link", { name: "a\\, b" }).first().click();
+    await page.locator("main b.bad").waitFor();
+  }
 }
 
 const scenarios = {
@@ -161,7 +194,7 @@ const scenarios = {
     await shot(page, "dashboard-policies");
     await page.getByRole("link", { name: "per-user" }).click();
     await page.getByText("Denied most").waitFor();
-    await page.getByRole("cell", { name: "denied.quota" }).waitFor();
+    await page.getByRole("row", { name: "denied quota" }).waitFor();
     await page.getByRole("link", { name: "Overview" }).click();
     await page.locator("canvas").waitFor();
     await until(
@@ -190,6 +223,29 @@ const scenarios = {
     );
   },
 
+  async reload() {
+    const service = await start();
+    const page = await open();
+    await login(page, service);
+    await isLive(page);
+    const write = (text) => writeFileSync(`${process.env.FOLDER}/limits.yaml`, text);
+    write(POLICIES.replace("unit: minute", "unit: minit"));
+    const problem = page.locator("main li", { hasText: "minit" });
+    await problem.waitFor();
+    assert.match(await problem.innerText(), /limits.yaml:5:\d+: .*\n.*\n5 .*\n.*\^/, "lines, with the place marked");
+    await page.getByRole("link", { name: "Policies", exact: true }).click();
+    await page.getByRole("row", { name: /per-user 20\/min/ }).waitFor();
+    write(POLICIES.replace("requests_per_unit: 20", "requests_per_unit: 25"));
+    await page.getByRole("row", { name: /per-user 25\/min/ }).waitFor();
+    // Somebody else bypasses a policy.
+    await asAdmin(service, "/bypass", { policy: "whole-site", for_ms: 60000 });
+    await page.getByRole("row", { name: /whole-site .* bypassed/ }).waitFor();
+    // The page that is open loses its session with the token.
+    writeFileSync(`${process.env.FOLDER}/token`, "another token");
+    service.child.kill("SIGHUP");
+    await page.getByLabel("Token of this server").waitFor();
+  },
+
   async block() {
     const service = await start();
     const page = await open();
@@ -200,8 +256,8 @@ const scenarios = {
     await page.getByRole("button", { name: "Block …", exact: true }).click();
     const command = await page.locator("#dialog-curl").textContent();
     assert.ok(command.includes("curl -H") && command.includes(`"key":"mallory"`), command);
-    await page.getByRole("button", { name: "Cancel" }).click();
-    assert.equal(await check(service, "per-user", "mallory"), 200, "nothing was confirmed");
+    await page.keyboard.press("Enter");
+    assert.equal(await check(service, "per-user", "mallory"), 200, "the first button cancels");
     await page.getByRole("button", { name: "Block …", exact: true }).click();
     await shot(page, "dashboard-block");
     await page.getByRole("button", { name: "Confirm" }).click();
@@ -218,6 +274,88 @@ const scenarios = {
     await page.getByRole("button", { name: "Cancel" }).click();
     await page.getByRole("link", { name: "Audit" }).click();
     await page.getByRole("cell", { name: "/unblock" }).waitFor();
+  },
+
+  async steady() {
+    const service = await start();
+    const page = await open();
+    await login(page, service);
+    await isLive(page);
+    load(service, 20);
+    /** Waits until the text of a place has changed twice. */
+    const changes = async (place, what) => {
+      for (let turn = 0; turn < 2; turn += 1) {
+        const before = await place.innerText();
+        await until(async () => (await place.innerText()) !== before, what);
+      }
+    };
+    // A reader keeps the focus, and the keyboard does what it says.
+    const busy = page.getByRole("table", { name: /most refusals/ });
+    await busy.getByRole("link", { name: "per-user" }).focus();
+    await changes(busy, "figures of busy policies");
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "per-user");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "per-user" }).waitFor();
+    // So does a selection, and the part of a wide table that a narrow window shows.
+    const reasons = page.getByRole("table", { name: /Since the start/ });
+    await page.locator("main .key").first().waitFor();
+    const selected = await page.evaluate(() => {
+      const key = document.querySelector("main .key");
+      getSelection().selectAllChildren(key);
+      return key.textContent;
+    });
+    await changes(reasons, "counts of decisions");
+    assert.equal(await page.evaluate(() => getSelection().toString()), selected);
+    await page.getByRole("link", { name: "Policies", exact: true }).click();
+    await page.setViewportSize({ width: 400, height: 900 });
+    const wide = page.locator(".scroll", { hasText: "Last 30 s" });
+    await wide.evaluate((node) => (node.scrollLeft = 60));
+    await changes(wide, "rates of policies");
+    assert.equal(await wide.evaluate((node) => node.scrollLeft), 60);
+    // A dialog belongs to its view.
+    await page.goto(`${service.admin}/ui/#/key/per-user/ann`);
+    await page.getByRole("button", { name: "Block …", exact: true }).click();
+    await page.evaluate(() => (location.hash = "#/key/per-user/bob"));
+    await page.getByRole("heading", { name: "Key bob" }).waitFor();
+    assert.ok(await page.locator("#dialog").isHidden());
+  },
+
+  async manyPolicies() {
+    const names = Array.from({ length: 300 }, (_, index) => `p${index}`);
+    const limit = "unit: hour, requests_per_unit: 1000";
+    const extra = names
+      .map((name) => `  - { key: ${name}, value: all, rate_limit: { name: ${name}, ${limit} } }\n`)
+      .join("");
+    const service = await start({ extra });
+    const page = await open();
+    await login(page, service);
+    await isLive(page);
+    await page.goto(`${service.admin}/ui/#/policies`);
+    await page.getByLabel("Name contains").fill("p0");
+    await page.getByRole("button", { name: "Show" }).click();
+    const row = page.getByRole("row", { name: /^p0 / });
+    await row.waitFor();
+    // Of 300 busy policies an update has 200: this one is not among them.
+    for (const name of names.slice(1)) for (let turn = 0; turn < 2; turn += 1) await check(service, name);
+    await check(service, "p0");
+    await until(async () => !(await row.innerText()).includes("\t0\t0\t"), "a rate of the least busy policy");
+    // A list gets shorter while a later page of it is shown.
+    await page.getByLabel("Name contains").fill("");
+    await page.getByRole("button", { name: "Show" }).click();
+    for (let turn = 0; turn < 3; turn += 1) {
+      await page.getByText(`${100 * turn + 1} to `).waitFor();
+      await page.getByRole("button", { name: "Next" }).click();
+    }
+    await page.getByText("301 to 305 of 305").waitFor();
+    writeFileSync(`${process.env.FOLDER}/limits.yaml`, POLICIES);
+    await page.getByText("1 to 5 of 5").waitFor();
+    // Another service on this host has a session of its own.
+    const other = await start();
+    const second = await page.context().newPage();
+    await login(second, other);
+    await isLive(second);
+    assert.equal((await page.request.get(`${service.admin}/policies`)).status(), 200);
+    assert.equal((await page.request.get(`${other.admin}/policies`)).status(), 200);
   },
 
   async otherOrigin() {
@@ -270,6 +408,10 @@ const scenarios = {
       "a\u0007b\u001b[31m",
       "x".repeat(500),
       "'; $(reboot) '",
+      "back\\slash \\u{a} \"quoted\"",
+      "a/b?c#d%2F",
+      "two\nlines",
+      "",
       "</script><script>window.pwned=1</script>",
     ];
     for (const key of keys) assert.equal(await check(service, "per-user", key), 200);
@@ -282,6 +424,12 @@ const scenarios = {
     assert.ok(text.includes("\\u{202e}gnp.live") && text.includes("a\\u{7}b\\u{1b}[31m"), text);
     assert.ok(!/[\u202e\u0007\u001b]/.test(text));
     assert.ok(text.includes(`${"x".repeat(128)}…`) && !text.includes("x".repeat(129)));
+    // The server knows only the beginning of a long key, and that is another key.
+    assert.equal(await page.getByRole("link", { name: "xxx" }).count(), 0);
+    const unseen = ["\u061cmark", "soft\u00adhyphen", "\u3164", "a\u{e0041}", " two  spaces "];
+    await hostileCommands(service, page, [...keys, ...unseen]);
+    assert.equal(await page.locator("h1 .key").innerText(), " two  spaces ");
+    await hostileValues(service, page);
     for (const key of keys) {
       await page.goto(`${service.admin}/ui/#/key/per-user/${encodeURIComponent(key)}`);
       await page.getByText("A request now: passes").waitFor();

@@ -1,5 +1,5 @@
-//! Two processes as far as the servers can tell, each with its own link, and a guarded store for each
-//! failure policy.
+//! Two processes from the servers' point of view, each with its own link, and a guarded store for
+//! each failure policy.
 
 use super::day::Day;
 use std::{sync::Arc, time::Duration};
@@ -13,19 +13,19 @@ use tollgate::{
 };
 use tollgate_redis::{FailurePolicy, FleetSize, Guarded, LeaseSettings, Link, RedisStore, TwoTier};
 
-/// The limit of every key. Nothing comes back within a test.
+/// The limit of every key. No permit refills within a test.
 pub(crate) const LIMIT: u64 = 400;
 pub(crate) const PROCESSES: u32 = 2;
-/// Calls of each seat at a time: more than are sent on their own.
+/// Concurrent calls of each seat: more than are sent one by one.
 const AT_ONCE: u64 = 10;
 pub(crate) const KEY: &[u8] = b"alice";
-/// How long anything may take to become as it should on a busy machine.
+/// How long the expected state may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const FAILURES: [FailurePolicy; 3] =
     [FailurePolicy::Open, FailurePolicy::Closed, FailurePolicy::Local];
 
-/// What callers of one failure policy saw.
+/// The results of the calls under one failure policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) admitted_by_store: u64,
@@ -67,9 +67,9 @@ pub(crate) struct Call {
 /// One process's store for one failure policy.
 #[derive(Clone)]
 pub(crate) struct Seat {
-    /// Its place in [`FAILURES`].
+    /// Its index in [`FAILURES`].
     pub(crate) number: usize,
-    /// What callers use: the guard, or two tiers over it.
+    /// The store that callers use: the guard, or two tiers over it.
     top: Arc<dyn DynStore>,
     pub(crate) guard: Guarded<RedisStore>,
     pub(crate) policy: Policy,
@@ -92,7 +92,7 @@ impl Seat {
         Self { number, top, guard, policy: policy(&format!("{:?}", FAILURES[number])) }
     }
 
-    /// Asks for a permit. Whatever the servers do, this is a decision and no error.
+    /// Takes a permit. Whatever the servers do, the result is a decision and not an error.
     async fn take(&self) -> Decision {
         let mut demand = [Demand::new(&self.policy, KEY, 1)];
         Store::acquire(&self.top, &mut demand).await.expect("a guarded store decides")
@@ -116,8 +116,8 @@ impl Fleet {
         Self { seats: seats.collect(), stores, tallies: Default::default() }
     }
 
-    /// Has every seat make calls, all seats side by side and several calls of each at a time, until each
-    /// is told to end.
+    /// Lets all seats make calls concurrently, with several tasks each. A task stops when `ends`
+    /// returns true for its decision; a seat makes at most `most` calls.
     pub(crate) async fn calls(&mut self, most: u64, ends: fn(&Decision) -> bool) -> Vec<Call> {
         let mut tasks = JoinSet::new();
         let at_once = most.min(AT_ONCE);
@@ -126,7 +126,7 @@ impl Fleet {
             tasks.spawn(async move {
                 let (clock, mut tally) = (Clock::monotonic(), Tally::default());
                 let mut calls = Vec::new();
-                // A pace at which probes come in between.
+                // Slow enough that probes happen in between.
                 let mut pace = interval(Duration::from_millis(2 * at_once));
                 pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
                 for _ in 0..most / at_once {
@@ -165,8 +165,8 @@ impl Fleet {
         calls
     }
 
-    /// Makes calls until every seat's decisions are the store's. Looking would not do: a server that
-    /// takes no writes can be looked at.
+    /// Makes calls until every seat gets its decisions from the store. A peek is not enough: it
+    /// also succeeds on a server that accepts no writes.
     pub(crate) async fn until_well(&mut self) {
         let Self { seats, tallies, .. } = self;
         for seat in seats {
@@ -182,7 +182,7 @@ impl Fleet {
         }
     }
 
-    /// Waits until all that was admitted without the store is booked.
+    /// Waits until all permits admitted without the store are booked.
     pub(crate) async fn until_carried(&self) {
         for seat in &self.seats {
             until("the spend is carried back", async || seat.guard.status().pending_spend == 0)
@@ -190,7 +190,7 @@ impl Fleet {
         }
     }
 
-    /// Returns what the store itself says when it is asked without a guard, once it is one of these.
+    /// Returns the error of the store without a guard, once it has one of these fragments.
     pub(crate) async fn error(&self, says: &[&str]) -> StoreError {
         let (store, policy) = (&self.stores[0], policy("unguarded"));
         let mut error = None;
@@ -203,19 +203,19 @@ impl Fleet {
         error.unwrap()
     }
 
-    /// Sums up a count over all seats of a failure policy.
+    /// Adds up a count over all seats of a failure policy.
     pub(crate) fn sum(&self, number: usize, of: impl Fn(&Seat) -> u64) -> u64 {
         self.seats.iter().filter(|seat| seat.number == number).map(of).sum()
     }
 }
 
-/// Tells whether an error has one of these words.
+/// Tells whether an error has one of these fragments.
 pub(crate) fn says_one(error: &StoreError, says: &[&str]) -> bool {
     let text = error.to_string();
     says.iter().any(|words| text.contains(words))
 }
 
-/// Returns how many calls were refused without a look at the server.
+/// Returns how many calls were refused without reaching the server.
 fn shed(store: &RedisStore) -> u64 {
     store.link().nodes().iter().map(|node| node.shed).sum()
 }
@@ -224,7 +224,7 @@ fn policy(name: &str) -> Policy {
     Policy::new(name, Quota::per_year(LIMIT)).unwrap()
 }
 
-/// Looks until something holds.
+/// Polls until a condition holds.
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !holds().await {
@@ -234,7 +234,7 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("within {PATIENCE:?}: {what}"));
 }
 
-/// Lets some milliseconds pass before another look.
+/// Lets some milliseconds pass before another poll.
 pub(crate) async fn pause(ms: u64) {
     let _ = timeout(Duration::from_millis(ms), std::future::pending::<()>()).await;
 }

@@ -1,13 +1,13 @@
-//! What the algorithms that count in windows allow of what a server has seen.
+//! The bounds that the window algorithms set on the requests that a server has seen.
 //!
-//! As in [`log`](super::log), a decision lies somewhere between the two stamps of its request. What
-//! lies in a span for sure must not be too much; what may lie in it must be enough, where somebody
-//! was refused.
+//! As in [`log`](super::log), a decision lies somewhere between the two stamps of its request. The
+//! requests that certainly lie in a span must not be too many; those that may lie in it must be
+//! enough, if a request was refused.
 
 use super::log::Seen;
 use tollgate::{Algorithm, Clock, Quota, Tick};
 
-/// A quota in windows, and what was admitted by it.
+/// A quota in windows, and the requests that it admitted.
 pub(super) struct Windows<'a> {
     algorithm: Algorithm,
     length_ns: u64,
@@ -15,7 +15,7 @@ pub(super) struct Windows<'a> {
     /// From the Unix epoch, at which the windows of all processes are aligned, to the clock's start.
     epoch_ns: u64,
     admitted: &'a [&'a Seen],
-    /// The stamps of what was admitted, each in order.
+    /// The stamps of the admitted requests, each in order.
     befores: Vec<u64>,
     afters: Vec<u64>,
 }
@@ -53,7 +53,7 @@ impl<'a> Windows<'a> {
                     assert!(count <= self.limit, "{count} in the window from {start}");
                 }
             }
-            // Where the others begin, only the limiter knows.
+            // Only the limiter knows where the other windows begin.
             Algorithm::AnchoredWindow => {
                 let count = self.surely(0, self.befores[0] + self.length_ns - 1);
                 assert!(count <= self.limit, "{count} in the first window");
@@ -62,7 +62,7 @@ impl<'a> Windows<'a> {
                 for seen in self.admitted {
                     let Some((start, elapsed)) = self.aligned(seen) else { continue };
                     let previous = self.surely(start - self.length_ns, start - 1);
-                    // Those of which it is sure that they were decided before this one.
+                    // The requests that were certainly decided before this one.
                     let current = self.surely(start, seen.before.as_nanos().saturating_sub(1)) + 1;
                     let used = self.left_of(previous, elapsed.1) + current;
                     assert!(used <= self.limit, "{used} by {previous} and {current}");
@@ -81,9 +81,9 @@ impl<'a> Windows<'a> {
             for (count, last) in (1..).zip(within) {
                 let ns = last.after.as_nanos() - first.before.as_nanos();
                 let windows = match self.algorithm {
-                    // What is no longer than so many windows, less a tick, lies in as many.
+                    // A span that is shorter than n windows, by at least a tick, lies in n windows.
                     Algorithm::SlidingLog => ns / self.length_ns + 1,
-                    // As many windows as it is long, and a part of one more.
+                    // As many windows as its length, and a part of one more.
                     _ => ns.div_ceil(self.length_ns) + 1,
                 };
                 let most = self.limit * windows;
@@ -92,7 +92,7 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// Checks that it is used: whoever was refused found nothing left.
+    /// Checks that the limit is used: no permit was left for a refused request.
     pub(super) fn used(&self, refused: &[&Seen]) {
         assert!(!refused.is_empty(), "nobody was refused: the load was no load");
         for seen in refused {
@@ -121,8 +121,8 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// Returns where the aligned window begins that a decision lies in for sure, and how much of it
-    /// has passed at least and at most.
+    /// Returns where the aligned window begins that certainly contains a decision, and how much of
+    /// it has passed at least and at most.
     fn aligned(&self, seen: &Seen) -> Option<(u64, (u64, u64))> {
         let (before, after) = (seen.before.as_nanos(), seen.after.as_nanos());
         let into = |tick: u64| (tick + self.epoch_ns) % self.length_ns;
@@ -131,12 +131,12 @@ impl<'a> Windows<'a> {
         (after < start + self.length_ns).then(|| (start, (into(before), into(after))))
     }
 
-    /// Returns what a sliding counter still counts of the last window.
+    /// Returns how much of the last window a sliding counter still counts.
     fn left_of(&self, previous: u64, elapsed: u64) -> u64 {
         previous * (self.length_ns - elapsed) / self.length_ns
     }
 
-    /// Returns how many were decided for sure from one tick to another, both included.
+    /// Returns how many were certainly decided from one tick to another, both included.
     fn surely(&self, from: u64, to: u64) -> u64 {
         let lies = |seen: &&&Seen| seen.before.as_nanos() >= from && seen.after.as_nanos() <= to;
         self.admitted.iter().filter(lies).count() as u64

@@ -34,18 +34,12 @@ pub(super) fn pressure_us(text: &str) -> Option<u64> {
 /// `cpu user nice system idle iowait irq softirq steal guest guest_nice`.
 pub(super) fn host(text: &str) -> Option<(u64, u64)> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let mut times = [0_u64; 8];
-    let mut words = line.split_ascii_whitespace();
-    for (index, time) in times.iter_mut().enumerate() {
-        match words.next() {
-            Some(word) => *time = word.parse().ok()?,
-            // Old kernels have only the first four. Guests are in `user` already.
-            None if index >= 4 => break,
-            None => return None,
-        }
-    }
+    // Guests are in `user` already.
+    let words = line.split_ascii_whitespace().take(8);
+    let times: Vec<u64> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    // Old kernels have only the first four.
+    let (idle, iowait) = (times.get(3)?, times.get(4).unwrap_or(&0));
     let total = times.iter().try_fold(0_u64, |sum, time| sum.checked_add(*time))?;
-    let [_, _, _, idle, iowait, ..] = times;
     Some((total - idle - iowait, total))
 }
 

@@ -1,10 +1,10 @@
 //! The table alone, for the tests that explore its interleavings: a limiter around it has dozens of atomic steps more.
 
-use super::{Base, Gcra, Hint, Room, WordTable};
+use super::{Eviction, Gcra, Hint, WordTable};
 use crate::{
     Quota, Tick,
     sync::{Arc, lock},
-    table::{Tally, slot::Content},
+    table::slot::Content,
 };
 
 /// A table of words. Fingerprints with the highest bit clear lie in one shard, which has one bucket of two slots.
@@ -33,8 +33,8 @@ impl Table {
     /// Returns an empty table.
     #[must_use]
     pub fn new() -> Self {
-        let base = Base { tally: Tally::default(), room: Room::Evict };
-        Self(Arc::new(WordTable::new(Arc::new(base), None, 0)))
+        let eviction = Eviction { evicts_live: true, ..Eviction::default() };
+        Self(Arc::new(WordTable::new(Arc::new(eviction), None, 0)))
     }
 
     /// Returns the word of a key of the shorter quota that is booked for so long.
@@ -52,7 +52,7 @@ impl Table {
     /// Takes a permit by the shorter quota, on the fast path; `None` if the general path would have to decide.
     #[must_use]
     pub fn take(&self, key: u64, now: Tick) -> Option<bool> {
-        self.0.take((key, now), &gcra(false), 1).map(|decision| decision.is_allowed())
+        self.0.take_at((key, now), &gcra(false), 1).map(|decision| decision.is_allowed())
     }
 
     /// Reads an entry; one with a word of zero if it is not there.
@@ -68,6 +68,6 @@ impl Table {
 
     /// Adds a bucket to the first shard.
     pub fn grow(&self, now: Tick) {
-        self.0.split(0, &mut lock(&self.0.shards[0].writer), now);
+        self.0.locked(0, &mut lock(&self.0.shards[0].writer), now).split();
     }
 }
