@@ -1,6 +1,7 @@
-//! A slow backend behind a limit on requests in flight that finds its own value.
+//! A slow backend behind an adaptive limit on requests in flight.
 //!
-//! `cargo run -p tollgate-examples --release --bin adaptive`, then ask for more than it can do:
+//! `cargo run -p tollgate-examples --release --bin adaptive`, then send more requests than it can
+//! handle:
 //! `tollgate load http 127.0.0.1:3000 --method GET --path / -c 1000 --rate 1150 --max-errors 100000`.
 //! The refused requests are the errors; all others are answered within 200 ms. Without the layer
 //! (`-- --off`) no request is refused, and nearly all responses come too late.
@@ -26,19 +27,19 @@ use tollgate_tower::AdaptiveLayer;
 
 /// Clients give up after this time.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(200);
-/// The backend works on so many requests at once, and each takes so long: 1000 a second.
+/// The backend works on this many requests at once, and each takes this long: 1000 a second.
 const WORKERS: usize = 20;
 const WORK: Duration = Duration::from_millis(20);
 
-/// Whether the layer is there.
+/// Whether the layer is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protection {
     On,
     Off,
 }
 
-/// A backend with an endless queue. It works off every request, also when its client has left, as a
-/// database does.
+/// A backend with an endless queue. It finishes every request, even if its client has left, like a
+/// database.
 #[derive(Clone)]
 struct Backend {
     queue: mpsc::UnboundedSender<oneshot::Sender<&'static str>>,
@@ -67,7 +68,8 @@ async fn work(requests: Arc<Mutex<mpsc::UnboundedReceiver<oneshot::Sender<&'stat
     loop {
         let next = requests.lock().await.recv().await;
         let Some(reply) = next else { return };
-        // A sleep ends a little late. Counted from the last end, a busy worker does not lose that time.
+        // A sleep ends a little late. Counted from the last end, a busy worker does not lose that
+        // time.
         done_at = done_at.max(Instant::now() - Duration::from_millis(2)) + WORK;
         tokio::time::sleep_until(done_at).await;
         let _client_may_have_left = reply.send("done\n");
@@ -81,7 +83,8 @@ async fn handle(State(backend): State<Backend>) -> Response {
     }
 }
 
-/// Keeps responses below half of the deadline: what the backend cannot do in time is refused at once.
+/// Keeps responses below half of the deadline: requests that the backend cannot finish in time are
+/// refused at once.
 fn layer(clock: Clock) -> Result<AdaptiveLayer, Box<dyn Error>> {
     let enforced = Concurrency::builder(0).name("backend").clock(clock).build()?;
     let law = DampedAimd::builder(DEADLINE).build()?;

@@ -1,4 +1,4 @@
-//! A client of reqwest that follows what a server says of its limits: it is never refused.
+//! A client of reqwest that follows the limits that a server reports: it is never refused.
 //!
 //! `cargo run -p tollgate-examples --features reqwest --bin client_follows`
 
@@ -21,7 +21,7 @@ pub(crate) fn server() -> Result<Router, LayerError> {
     Ok(Router::new().route("/", get(|| async { "hello" })).layer(limits))
 }
 
-/// Lets reqwest send requests of the crate `http`, which is what layers of tower know.
+/// Lets reqwest send requests of the crate `http`, the type that tower layers use.
 async fn send(
     client: reqwest::Client,
     request: Request<Body>,
@@ -30,15 +30,16 @@ async fn send(
     Ok(response.into())
 }
 
-/// Calls so many times, as fast as it may; returns how many were refused, and what the layer has
-/// counted.
+/// Makes this many calls, as fast as the server allows; returns how many were refused, and the
+/// counts of the layer.
 pub(crate) async fn call(
     server: SocketAddr,
     calls: usize,
 ) -> Result<(usize, PaceCounts), Box<dyn Error>> {
     let reqwest = reqwest::Client::new();
     let pace = PaceLayer::builder().build()?;
-    // A body of reqwest may be a stream, which cannot be cloned: what is sent of it is kept.
+    // A body of reqwest may be a stream, which cannot be cloned: the layer keeps the frames that it
+    // sends.
     let retry = RetryLayer::builder().replay(Body::wrap).build()?;
     let inner = service_fn(move |request| send(reqwest.clone(), request));
     let client = retry.layer(pace.layer(inner));

@@ -1,4 +1,4 @@
-//! The first program of `docs/http.md`: a limit by address and one over all.
+//! The first program of `docs/http.md`: a limit by address and one for all requests.
 //!
 //! `cargo run -p tollgate-examples --bin first_limit`, then `curl -i localhost:3000/`.
 

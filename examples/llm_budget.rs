@@ -1,7 +1,7 @@
-//! A budget of tokens for a language model, whose real use is known afterwards.
+//! A budget of tokens for a language model, whose actual use is known afterwards.
 //!
-//! An estimate is reserved when a request comes, and settled with what the response says: what was
-//! too much comes back, and what was too little is taken, into debt if need be.
+//! The layer reserves an estimate when a request comes, and settles it by the response: tokens
+//! reserved in excess come back, and missing tokens are taken, into debt if need be.
 //!
 //! `cargo run -p tollgate-examples --bin llm_budget`, then
 //! `curl -i -H 'authorization: Bearer alice' -d 'Tell me a story' localhost:3000/chat`.
@@ -17,12 +17,12 @@ use tollgate_tower::{
     Charge, Info, LayerError, Policy, RateLimitLayer, Settle, answer::Unit, key::Key,
 };
 
-/// What a model tells of the tokens it has used.
+/// The header in which the model reports the tokens it has used.
 const TOKENS_USED: HeaderName = HeaderName::from_static("x-tokens-used");
 /// The longest answer that the model gives, in tokens.
 const ANSWER_MAX: u64 = 400;
 
-/// Stands for the model: one token for a word, and twenty for the answer.
+/// Simulates the model: one token for a word, and twenty for the answer.
 async fn chat(prompt: String) -> (HeaderMap, String) {
     let used = prompt.split_whitespace().count() as u64 + 20;
     let mut headers = HeaderMap::new();
@@ -43,7 +43,7 @@ fn limits() -> Result<RateLimitLayer, LayerError> {
         .policy(
             Policy::new("tokens", Quota::per_day(1_000))
                 .key(Key::bearer())
-                // Clients are told that these are no requests.
+                // Clients see that the unit is not requests.
                 .unit(Unit::Other("tokens".into()))
                 .cost_by(estimate)
                 .settle(Settle::header(TOKENS_USED))

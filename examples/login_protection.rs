@@ -1,6 +1,6 @@
-//! Failed logins are limited, good ones are not.
+//! Failed logins are limited, successful ones are not.
 //!
-//! Each attempt reserves a permit when it comes, and has it back when it succeeds. So a thousand
+//! Each attempt reserves a permit when it comes, and gets it back when it succeeds. So a thousand
 //! guesses at the same time get no further than a thousand one by one.
 //!
 //! `cargo run -p tollgate-examples --bin login_protection`, then
@@ -32,14 +32,16 @@ fn is_attempt(info: &Info<'_>) -> bool {
     info.method() == Method::POST
 }
 
-/// Two limits on failures: one for an address, and a wider one for whoever has many of IPv6.
+/// Two limits on failures: one for an address, and a wider one for clients with many IPv6
+/// addresses.
 fn limits() -> Result<RateLimitLayer, LayerError> {
     let network = ClientAddress::peer().ipv6_prefix(48).ipv4_prefix(24);
     RateLimitLayer::builder()
         .policy(
             Policy::new("failures", Quota::per_hour(5))
                 .key(Key::peer())
-                // Who only looks is not counted; 4xx and 5xx are charged, the rest is given back.
+                // A request for the form is not counted; 4xx and 5xx are charged, the rest is given
+                // back.
                 .only(is_attempt)
                 .charge(Charge::on_failure()),
         )

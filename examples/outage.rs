@@ -1,4 +1,4 @@
-//! An outage of a database, and what the callers of a service see of it: with and without stacks.
+//! An outage of a database as the callers of a service see it: with and without stacks.
 //!
 //! `cargo run -p tollgate-examples --features reqwest,testing --bin outage`
 //!
@@ -25,7 +25,7 @@ use tollgate_tower::{
 };
 use tower::{Layer, Service, ServiceExt};
 
-/// A caller waits for a second, and for so long for each attempt.
+/// A caller waits for a second, and for this long for each attempt.
 const ATTEMPT: Duration = Duration::from_millis(250);
 
 /// Whether client and server have their stack.
@@ -35,7 +35,7 @@ pub(crate) enum Stacks {
     Off,
 }
 
-/// Starts a database, and returns the service that asks it.
+/// Starts a database, and returns the service that queries it.
 pub(crate) fn server(stacks: Stacks) -> Result<Router, Failure> {
     let database = Database::start()?;
     let app = Router::new().route("/", get(|| async move { database.ask().await }));
@@ -63,7 +63,7 @@ async fn try_four_times(client: Client, url: Arc<str>) -> Answer {
     Answer::Failed
 }
 
-/// Makes calls for 16 seconds, and returns what the callers saw.
+/// Makes calls for 16 seconds, and returns the callers' observations.
 pub(crate) async fn watch(stacks: Stacks, client: Client, url: &str) -> Result<Seen, Failure> {
     let (load, url): (_, Arc<str>) = (Load::new(), url.into());
     let client = load.counted(client);
@@ -87,7 +87,7 @@ pub(crate) async fn watch(stacks: Stacks, client: Client, url: &str) -> Result<S
     Ok(load.run(|| call(client.clone(), Arc::clone(&url))).await)
 }
 
-/// Calls once: all else is the stack's.
+/// Calls once: the stack does the rest.
 async fn call<S, B>(client: S, url: Arc<str>) -> Answer
 where
     S: Service<Request<Body>, Response = Response<B>>,

@@ -1,4 +1,4 @@
-//! A server of gRPC with a limit, and a client that reads when to come back.
+//! A gRPC server with a limit, and a client that reads when to retry.
 //!
 //! `cargo run -p tollgate-examples --features tonic --bin tonic_limits`
 
@@ -20,7 +20,7 @@ fn limits() -> Result<RateLimitLayer, LayerError> {
         .build()
 }
 
-/// Serves the health service of gRPC, which stands for one of your own.
+/// Serves the health service of gRPC, as an example of your own service.
 pub(crate) async fn serve(listener: TcpListener) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (_reporter, service) = tonic_health::server::health_reporter();
     let incoming = TcpIncoming::from(listener);
@@ -43,9 +43,9 @@ pub(crate) async fn call_until_refused(
     }
 }
 
-/// Returns when to come back: the `google.rpc.RetryInfo` in the details of a status.
+/// Returns when to retry: the `google.rpc.RetryInfo` in the details of a status.
 ///
-/// The crate `tonic-types` has these messages ready; and `PaceLayer` reads them by itself.
+/// The crate `tonic-types` also has these messages; and `PaceLayer` reads them by itself.
 pub(crate) fn retry_after(status: &Status) -> Option<Duration> {
     let details = RpcStatus::decode(status.details()).ok()?.details;
     let info = details.iter().find(|any| any.type_url.ends_with("/google.rpc.RetryInfo"))?;

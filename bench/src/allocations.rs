@@ -1,4 +1,4 @@
-//! How many blocks of memory each verb asks for.
+//! How many blocks of memory each verb allocates.
 
 use crate::{keyed::keys, machine, peers, table::Table};
 use std::{
@@ -14,7 +14,7 @@ use tollgate::{
 
 const CALLS: u64 = 1_000_000;
 
-/// Counts the blocks that `CALLS` calls ask for, per million calls.
+/// Counts the blocks that `CALLS` calls allocate, per million calls.
 fn count<T, R>(limiter: &T, mut call: impl FnMut(&T) -> R) -> u64 {
     for _ in 0..1000 {
         black_box(call(limiter));
@@ -26,7 +26,7 @@ fn count<T, R>(limiter: &T, mut call: impl FnMut(&T) -> R) -> u64 {
     machine::allocations() - before
 }
 
-/// A limiter with so many permits a day.
+/// A limiter with this many permits a day.
 fn limiter(algorithm: Algorithm, limit: u64) -> Option<Limiter> {
     let quota = Quota::per(limit, Duration::from_secs(86_400));
     let built = Limiter::builder(quota).algorithm(algorithm).build();
@@ -43,7 +43,7 @@ type Verb = (&'static str, fn(Algorithm) -> Option<u64>);
 
 fn large(algorithm: Algorithm) -> Option<Limiter> {
     match algorithm {
-        // The most entries it keeps; still more than the calls.
+        // The most entries that it keeps; still more than the calls.
         Algorithm::SlidingLog => limiter(algorithm, 1 << 20),
         _ => limiter(algorithm, 10_000_000),
     }
@@ -55,10 +55,10 @@ fn drained(algorithm: Algorithm) -> Option<Limiter> {
     Some(limiter)
 }
 
-/// Keys of the keyed rows; a thousand calls to warm up ask each of them.
+/// Keys of the keyed rows; a thousand warm-up calls use each of them.
 const KEYS: usize = 1000;
 
-/// Counts what calls of resident keys ask for, if there is a table for the algorithm.
+/// Counts the blocks that calls of resident keys allocate, if there is a table for the algorithm.
 fn keyed(builder: KeyedBuilder<str>, algorithm: Algorithm) -> Option<u64> {
     let limiter = builder.algorithm(algorithm).build().ok()?;
     let keys: Vec<String> = keys::shuffled(0..KEYS);
@@ -66,7 +66,7 @@ fn keyed(builder: KeyedBuilder<str>, algorithm: Algorithm) -> Option<u64> {
     Some(count(&limiter, |it| keys.next().map(|key| it.try_acquire(key.as_str()))))
 }
 
-/// Waits for a future that is ready at once, as those of the store in memory are.
+/// Polls a future that is ready at once, like those of the store in memory.
 fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut context = Context::from_waker(Waker::noop());
     match pin!(future).poll(&mut context) {
@@ -75,7 +75,7 @@ fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// Counts what calls of a store ask for: so many demands of resident keys at once.
+/// Counts the blocks that calls of a store allocate: this many demands of resident keys at once.
 fn stored(store: &impl Store, algorithm: Algorithm, demands: usize) -> Option<u64> {
     let policy = |name: &str| Policy::with_algorithm(name, KEYED, algorithm).ok();
     let policies: Vec<_> = (0..demands).filter_map(|it| policy(&it.to_string())).collect();
@@ -94,10 +94,10 @@ fn store() -> MemoryStore {
     MemoryStore::new()
 }
 
-/// A thousand calls for each key, and as many that are left over.
+/// A thousand calls for each key, and as many to spare.
 const KEYED: Quota = Quota::per(2000, Duration::from_secs(86_400));
 
-/// Where each allowed call leaves an entry, room for the entries is asked for as they come.
+/// If each allowed call leaves an entry, the call allocates the memory for it.
 const VERBS: [Verb; 19] = [
     ("try_acquire, allowed", |algorithm| Some(count(&large(algorithm)?, |it| it.try_acquire()))),
     ("try_acquire, denied", |algorithm| Some(count(&drained(algorithm)?, |it| it.try_acquire()))),
@@ -137,8 +137,8 @@ const VERBS: [Verb; 19] = [
     }),
 ];
 
-/// Returns blocks per decision by GCRA, of the verbs that only decide. Not through a boxed store,
-/// whose futures are boxes.
+/// Returns blocks per decision by GCRA, of the verbs that only decide. It leaves out the boxed
+/// store, whose futures are boxes.
 pub(crate) fn decisions() -> Vec<(&'static str, Option<f64>)> {
     let decides = |name: &str| {
         name.starts_with("try_acquire,")

@@ -1,4 +1,4 @@
-//! What a reading of the time costs: the floor under every limiter that reads one.
+//! The cost of reading the time: the floor under every limiter that reads a clock.
 
 use crate::{
     Options,

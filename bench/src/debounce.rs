@@ -1,4 +1,4 @@
-//! A hundred thousand debouncers: what a trigger costs, and what a key leaves behind.
+//! A hundred thousand debouncers: the cost of a trigger, and the memory of a key.
 
 use crate::{
     Options,
@@ -18,9 +18,9 @@ use std::{
 use tollgate::{Debouncer, KeyedDebouncer};
 
 const KEYS: usize = 100_000;
-/// So long that nothing falls due while it is measured.
+/// So long that nothing falls due during the measurement.
 const HOUR: Duration = Duration::from_secs(3600);
-/// So short that most keys go quiet between two triggers, if they are asked all alike.
+/// So short that most keys go quiet between two triggers, if all keys get equally many triggers.
 const SHORT: Duration = Duration::from_millis(20);
 const TRIGGERS: usize = 4_000_000;
 
@@ -42,7 +42,7 @@ fn held() -> Option<Arc<Keyed>> {
     (0..KEYS as u64).all(|key| debouncer.trigger(key, 0).is_ok()).then(|| Arc::new(debouncer))
 }
 
-/// Triggers along an order, over and over; each thread begins elsewhere.
+/// Triggers along an order, over and over; each thread begins at another place.
 fn keyed_subject(spread: Spread) -> Option<Subject> {
     let (debouncer, order) = (held()?, Arc::new(spread.order(KEYS)));
     let threads = AtomicUsize::new(0);
@@ -71,7 +71,7 @@ fn single_subject() -> Option<Subject> {
     Some(subject.waiting())
 }
 
-/// Counts the blocks that a million triggers ask for.
+/// Counts the blocks that a million triggers allocate.
 fn blocks(subject: &Subject) -> u64 {
     let mut run = subject.runner();
     run(1000);
@@ -80,7 +80,7 @@ fn blocks(subject: &Subject) -> u64 {
     machine::allocations() - before
 }
 
-/// Prints what a trigger costs.
+/// Prints the cost of a trigger.
 fn triggers(rounds: usize) {
     println!("\n### debounce, a trigger\n");
     println!(
@@ -104,7 +104,7 @@ fn triggers(rounds: usize) {
     println!("{table}");
 }
 
-/// Prints what a key that is held costs in memory. The heap must be fresh: so this comes first.
+/// Prints the memory of a key that is held. The heap must be fresh, so this comes first.
 fn memory() {
     let before = machine::resident_bytes().unwrap_or(0);
     let Some(debouncer) = held() else { return };
@@ -122,7 +122,7 @@ fn threads_now() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
-/// Triggers at random while keys fall due, and waits until all is quiet.
+/// Triggers at random while keys fall due, and waits until nothing is pending.
 fn live(spread: Spread) -> Option<[String; 8]> {
     let runs = Arc::new(AtomicU64::new(0));
     let debouncer = start(SHORT, &runs)?;
@@ -147,7 +147,7 @@ fn live(spread: Spread) -> Option<[String; 8]> {
         thread::sleep(Duration::from_millis(1));
     }
     let per_trigger = |ns: f64| format!("{:.0}", ns / TRIGGERS as f64);
-    // ORDERING: Relaxed, all is quiet.
+    // ORDERING: Relaxed, no action runs any more.
     Some([
         per_trigger(cpu as f64),
         per_trigger(wall.as_nanos() as f64),

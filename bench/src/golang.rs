@@ -47,7 +47,7 @@ fn measure(program: &Path, case: &str, threads: usize) -> Option<f64> {
     })
 }
 
-/// Prints Go's limiter beside governor and tollgate.
+/// Prints Go's limiter with governor and tollgate.
 pub(crate) fn run(options: &Options) {
     println!("\n## go: golang.org/x/time/rate\n");
     let program = match build() {

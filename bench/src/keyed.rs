@@ -31,11 +31,11 @@ use store::{Loops, Peer, Setup};
 pub(crate) const KEYS: usize = 1_000_000;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What the answers are.
+/// The answers of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answers {
-    /// One permit a minute and a burst of a million, of which few are taken. A key that has been
-    /// asked once has used something for a minute, so that nobody may forget it.
+    /// One permit a minute and a burst of a million, of which few are taken. A key that was used
+    /// once is not full for a minute, so no store may evict it.
     Allowed,
     /// One permit an hour and a burst of ten, all taken. Not one, because a peer does not limit a
     /// burst of one.
@@ -62,7 +62,7 @@ impl Answers {
         [Self::Allowed, Self::Denied].into_iter().find(|it| it.name() == name)
     }
 
-    /// Permits to take of each key before it is measured.
+    /// Permits to take of each key before the measurement.
     const fn used(self) -> u32 {
         match self {
             Self::Allowed => 1,
@@ -71,7 +71,7 @@ impl Answers {
     }
 }
 
-/// The columns: who is asked how often, and by how many threads.
+/// The columns: how often each key is used, and by how many threads.
 pub(crate) const COLUMNS: [(&str, Spread, usize); 4] = [
     ("uniform, 1 thread", Spread::Uniform, 1),
     ("uniform, 2 threads", Spread::Uniform, 2),
@@ -79,14 +79,14 @@ pub(crate) const COLUMNS: [(&str, Spread, usize); 4] = [
     ("zipf, 2 threads", Spread::Zipf, 2),
 ];
 
-/// Asks a store along the order, over and over; each thread begins elsewhere.
+/// Takes from a store along the order, over and over; each thread begins at another place.
 fn subject(store: Arc<dyn Loops>, keys: Arc<Vec<String>>, order: Arc<Vec<u32>>) -> Subject {
     walking(order.len(), move |part| {
         store.take_each(&keys, &order[part]);
     })
 }
 
-/// Walks along an order of so many calls, over and over; each thread begins elsewhere.
+/// Walks along an order of this many calls, over and over; each thread begins at another place.
 pub(crate) fn walking(
     calls_of_order: usize,
     take: impl Fn(Range<usize>) + Send + Sync + 'static,
@@ -111,7 +111,7 @@ pub(crate) fn walking(
     .waiting()
 }
 
-/// Fills a store, and checks that it answers as it should, so that no row measures the wrong thing.
+/// Fills a store, and checks its answers, so that no row measures the wrong thing.
 pub(crate) fn prepare<K: Key>(
     peer: &Peer<K>,
     answers: Answers,
@@ -121,7 +121,7 @@ pub(crate) fn prepare<K: Key>(
     store.fill(keys, answers.used());
     let sample: Vec<K> = keys.iter().step_by((keys.len() / 1000).max(1)).cloned().collect();
     let expected = if answers == Answers::Allowed { sample.len() } else { 0 };
-    // A table of a fixed size may have given up a few keys; one in a hundred at most.
+    // A table of a fixed size may have evicted a few keys; one in a hundred at most.
     let found = store.take_all(&sample);
     let resident = store.resident().unwrap_or(keys.len());
     if found.abs_diff(expected) > 10 || resident < keys.len() / 100 * 99 {
@@ -131,7 +131,7 @@ pub(crate) fn prepare<K: Key>(
     Some(store)
 }
 
-/// The keys and the orders in which they are asked.
+/// The keys and the orders in which they are used.
 pub(crate) struct Traffic {
     pub(crate) keys: Arc<Vec<String>>,
     uniform: Arc<Vec<u32>>,
@@ -171,7 +171,7 @@ fn child(peer: &Peer, answers: &str) -> Option<Figures> {
 fn measure(peers: &[Peer], answers: Answers, rounds: usize) -> Grid {
     let mut values = vec![vec![Vec::new(); COLUMNS.len()]; peers.len()];
     for round in 0..rounds {
-        // Another row begins each round, so that none always follows the same one.
+        // Each round begins with another row, so that no row always follows the same one.
         for turn in 0..peers.len() {
             let index = (turn + round) % peers.len();
             let peer = &peers[index];
@@ -242,7 +242,7 @@ mod tests {
         let mut run = asked.runner();
         run(3);
         run(7);
-        // Ten calls: two rounds and a half, so the first key has been asked three times of ten.
+        // Ten calls: two and a half rounds, so the first key was used three times of ten.
         assert_eq!(store.take_each(&keys, &[0; 10]), 7);
         assert_eq!(store.take_each(&keys, &[2; 10]), 6);
     }

@@ -1,5 +1,5 @@
-//! What a call costs that depends on how much a limiter remembers: open reservations, and the entries
-//! of a sliding log.
+//! The cost of a call that depends on the state that a limiter holds: open reservations, and the
+//! entries of a sliding log.
 
 use crate::{
     Options,
@@ -16,10 +16,10 @@ const OPEN: [u64; 2] = [10, 100_000];
 const LIMITS: [u64; 2] = [10, 1_000_000];
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A row: its name, and what to measure at a size.
+/// A row: its name, and the subject at a size.
 type Row = (String, Box<dyn Fn(u64) -> Subject>);
 
-/// Where reservations are made.
+/// The limiter of the reservations.
 #[derive(Clone)]
 enum Host {
     Limiter(Limiter),
@@ -64,8 +64,8 @@ impl Host {
     }
 }
 
-/// Replaces one of so many open reservations, named by the number of the call: one reservation, one
-/// cancel.
+/// Replaces one of this many open reservations, selected by the number of the call: one
+/// reservation, one cancel.
 fn replace(host: &Host, open: u64, which: fn(u64) -> u64) -> Subject {
     let host = host.clone();
     Subject::new(move || {
@@ -90,11 +90,11 @@ fn cancel_oldest(host: &Host, open: u64) -> Subject {
 }
 
 fn cancel_any(host: &Host, open: u64) -> Subject {
-    // Knuth's multiplicative hash; its upper bits are good enough to pick by.
+    // Knuth's multiplicative hash; its upper bits are random enough to select by.
     replace(host, open, |number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33)
 }
 
-/// Takes one permit and refunds it beside so many open reservations.
+/// Takes one permit and refunds it beside this many open reservations.
 fn refund(host: &Host, open: u64) -> Subject {
     let host = host.clone();
     Subject::new(move || {
@@ -109,7 +109,8 @@ fn refund(host: &Host, open: u64) -> Subject {
     })
 }
 
-/// Asks a sliding log whose limit is used up, one entry for each permit, for half of the limit.
+/// Requests half of the limit from a sliding log that is used up, with one entry for each permit:
+/// a denial.
 fn denied(limit: u64) -> Option<Subject> {
     let quota = Quota::per(limit, DAY);
     let limiter = Limiter::builder(quota).algorithm(Algorithm::SlidingLog).build().ok()?;
@@ -162,7 +163,7 @@ pub(crate) fn run(options: &Options) {
     ] {
         let host = if is_keyed { "key" } else { "limiter" };
         let of = move |measure: fn(&Host, u64) -> Subject, open| {
-            // Afresh each time, so that nothing but the open reservations is remembered.
+            // Built from scratch each time, so that only the open reservations are held.
             let host = Host::of(algorithm, is_keyed);
             host.map_or_else(|| Subject::new(|| Box::new(|_| {})), |host| measure(&host, open))
         };

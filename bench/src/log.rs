@@ -1,4 +1,4 @@
-//! What a log throttle costs a line, beside tracing-throttle and beside none.
+//! The cost of a log throttle per line, compared with tracing-throttle and with no throttle.
 
 use crate::{
     Options,
@@ -12,7 +12,7 @@ use tracing::{Dispatch, Level};
 use tracing_subscriber::{Layer, filter::LevelFilter, fmt, prelude::*};
 use tracing_throttle::{Policy, TracingRateLimitLayer};
 
-/// So much that every line passes.
+/// So large that every line passes.
 const PLENTY: u32 = 1_000_000_000;
 
 type Output = Box<dyn Layer<tracing_subscriber::Registry> + Send + Sync>;

@@ -1,8 +1,8 @@
-//! What limiting adds to a request of an axum application, beside tower_governor.
+//! The overhead of limiting a request of an axum application, compared with tower_governor.
 //!
 //! In process: one thread calls the router with a request that has an address and a user in its
-//! extensions, and takes the answer to the end of its body. All rows make the same requests, and
-//! that is part of every figure; what a layer *adds* is the difference to the row without it in
+//! extensions, and reads the answer to the end of its body. All rows make the same requests, and
+//! that is part of every figure; the overhead of a layer is the difference to the row without it in
 //! the same round. Over loopback: see [`load`].
 
 mod app;
@@ -24,9 +24,9 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::SeqCst},
 };
 
-/// How many clients ask, in turn.
+/// How many clients send requests, in turn.
 const KEYS: [u32; 2] = [1, 10_000];
-/// Requests of which the blocks of memory are counted.
+/// Requests whose memory blocks are counted.
 const COUNTED: u64 = 20_000;
 
 const ABOUT: &str = "\
@@ -35,7 +35,7 @@ taken to the end of its body; what that is more than without the layer, in the s
 as a share of what tower_governor adds with the same headers switched on. Limits are by the address \
 of the connection. Blocks of memory are those that the layer adds to a request.";
 
-/// What is measured in process.
+/// The measurements in process.
 const TABLES: [(&str, Case, Place); 3] = [
     ("all requests pass", Case::Allowed, Place::Inside),
     ("all requests are refused", Case::Refused, Place::Inside),
@@ -68,7 +68,7 @@ fn table(case: Case, place: Place, rounds: usize) -> Table {
     headings.push("blocks".into());
     let mut table = Table::new(headings);
     for (row, guard) in Guard::ALL.into_iter().enumerate() {
-        // There is nothing that a layer could let pass.
+        // There are no requests that this layer could admit.
         if guard == Guard::Idle && case == Case::Refused {
             continue;
         }
@@ -88,7 +88,7 @@ fn table(case: Case, place: Place, rounds: usize) -> Table {
     table
 }
 
-/// Returns what a row has more than the one without a layer, round by round.
+/// Returns the overhead of a row over the one without a layer, round by round.
 fn added(row: &[Option<f64>], bare: &[Option<f64>]) -> Vec<Option<f64>> {
     row.iter().zip(bare).map(|(row, bare)| Some((*row)? - (*bare)?)).collect()
 }
@@ -102,7 +102,7 @@ fn measure(case: Case, place: Place, rounds: usize) -> Values {
     let mut values = vec![vec![Vec::new(); Guard::ALL.len()]; KEYS.len()];
     for round in 0..rounds {
         for (column, keys) in KEYS.into_iter().enumerate() {
-            // Another row begins each round, so that none always follows the same one.
+            // Each round begins with another row, so that no row always follows the same one.
             for turn in 0..Guard::ALL.len() {
                 let row = (turn + round) % Guard::ALL.len();
                 let guard = Guard::ALL[row];
@@ -123,7 +123,8 @@ fn ns(guard: Guard, case: Case, at: (Place, u32)) -> Option<f64> {
         let (mut driver, wrong) = (Driver::new(guard, case, at), Arc::clone(&counted));
         Box::new(move |calls| {
             let Some(driver) = &mut driver else {
-                // ORDERING: SeqCst for simplicity, here and below: nothing is counted if all is well.
+                // ORDERING: SeqCst for simplicity, here and below: nothing is counted in a correct
+                // run.
                 wrong.fetch_add(calls, SeqCst);
                 return;
             };
@@ -142,7 +143,7 @@ fn ns(guard: Guard, case: Case, at: (Place, u32)) -> Option<f64> {
     ns.filter(|_| wrong == 0)
 }
 
-/// Returns how many blocks of memory a request asks for.
+/// Returns how many blocks of memory a request allocates.
 fn blocks(guard: Guard, case: Case, place: Place) -> Option<f64> {
     let mut driver = Driver::new(guard, case, (place, 1))?;
     (0..COUNTED).for_each(|_| driver.ask());

@@ -7,13 +7,13 @@ use std::{
 };
 use tollgate::{Driver, Late, Pacer, Queued, Quota, Tick};
 
-/// What is measured, and how long each row takes.
+/// The measured rates, and the duration of each row.
 const RATES: [u64; 4] = [100, 1_000, 10_000, 100_000];
 const SECONDS: u64 = 1;
-/// A kept gap loses so much of a high rate that a whole second of jobs would take minutes.
+/// A kept gap loses so much of a high rate that the jobs of a whole second would take minutes.
 const GAPS: u64 = 1_000;
 
-/// What one run has shown. Times in microseconds.
+/// The results of one run. Times in microseconds.
 struct Shown {
     rate: f64,
     p50: f64,
@@ -34,7 +34,7 @@ fn measure(driver: Driver, rate: u64, late: Late) -> Option<Shown> {
         .late(late)
         .start()
         .ok()?;
-    // The queue is filled before the first job is due, so that filling it disturbs nothing.
+    // The queue is filled before the first job is due, so that filling does not disturb the jobs.
     drop(pacer.slot_n(lead).ok()?);
     let starts = Arc::new(Mutex::new(Vec::with_capacity(jobs as usize)));
     let mut slots = Vec::with_capacity(jobs as usize);

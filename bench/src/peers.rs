@@ -1,4 +1,4 @@
-//! Who is measured: tollgate, the other crates, and what the textbooks show.
+//! The measured limiters: tollgate, other crates, and textbook implementations.
 
 pub(crate) mod crates;
 pub(crate) mod keyed;
@@ -16,7 +16,7 @@ pub(crate) const FULL_RATE: u64 = 1_000_000_000;
 pub(crate) const PARTLY_RATE: u64 = 1_000;
 /// The burst of `Case::Partly`: as large as a `u32` holds, roughly.
 pub(crate) const PARTLY_BURST: u64 = 4_000_000_000;
-/// Permits taken before `Case::Partly` is measured: more than what comes back meanwhile.
+/// Permits taken before `Case::Partly` is measured: more than refill during the measurement.
 pub(crate) const PARTLY_USED: u64 = 1_000_000;
 /// The burst of `Case::Denied`. Not one, because one peer does not limit a burst of one at all.
 pub(crate) const DENIED_BURST: u64 = 10;

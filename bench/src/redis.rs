@@ -1,10 +1,10 @@
 //! The Redis store on one real server.
 //!
-//! The server is a `redis-server` of its own, on a free port, without persistence. The client is this
-//! process, with one thread and one connection. Every table measures all its rows in each round, so
-//! that a slow moment of the machine hits all of them; ratios are taken inside a round, and what is
-//! printed is the median over rounds. What a decision costs the server is what the server says itself
-//! (`INFO cpu`, its main thread), divided by the decisions.
+//! The server is a `redis-server` of its own, on a free port, without persistence. The client is
+//! this process, with one thread and one connection. Every table measures all its rows in each
+//! round, so that a slow moment of the machine affects all of them; ratios are taken inside a
+//! round, and the printed figure is the median over rounds. The server's cost of a decision is the
+//! time that the server reports (`INFO cpu`, its main thread), divided by the decisions.
 
 mod ask;
 mod cases;
@@ -21,13 +21,13 @@ use crate::Options;
 use server::Bench;
 use std::time::Duration;
 
-/// How much is measured.
+/// The extent of the measurements.
 #[derive(Clone, Copy)]
 struct Extent {
     rounds: usize,
     /// How long each cell is measured in each round.
     time: Duration,
-    /// How many keys there are where there are many.
+    /// The number of keys in the columns with many keys.
     keys: u64,
     quick: bool,
 }
@@ -38,7 +38,7 @@ impl Extent {
         Self { rounds, time: Duration::from_millis(time_ms), keys, quick }
     }
 
-    /// Returns how many keys there are, in short.
+    /// Returns the number of keys as a short text.
     fn keys_text(&self) -> String {
         format!("{}k keys", self.keys / 1000)
     }

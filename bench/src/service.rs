@@ -1,8 +1,8 @@
 //! The service beside its peers, over the network of one machine.
 //!
 //! The client of every row is `tollgate load` with one thread. All servers run all the time and are
-//! loaded one after the other, round by round, so that a slow moment of the machine hits all of them.
-//! Ratios are taken inside a round; what is printed is the median over rounds.
+//! loaded one after the other, round by round, so that a slow moment of the machine affects all of
+//! them. Ratios are taken inside a round; the printed figure is the median over rounds.
 
 mod client;
 pub(crate) mod echo;
@@ -28,7 +28,7 @@ const FOOTNOTE: &str = "\
 Not here: limitador-server, which builds from its own repository only, and throttlecrab over gRPC, \
 which speaks a protocol of its own.";
 
-/// One server in one table: its name, its address, and what it is asked.
+/// One server in one table: its name, its address, and the requests to it.
 struct Row {
     name: &'static str,
     address: String,
@@ -74,7 +74,7 @@ const GRPC: [Column; 3] = [
 /// A table that was measured: its protocol, its rows, and the rate of each.
 type Closed<'a> = (&'static str, &'a [Row], Vec<Option<f64>>);
 
-/// Everything that runs.
+/// The running servers.
 struct Bench {
     client: Client,
     redis: Option<Peer>,
@@ -118,7 +118,7 @@ pub(crate) fn run(options: &Options) {
     println!("{FOOTNOTE}\n");
 }
 
-/// Says on standard output what is missing, and goes on without it.
+/// Prints which part is missing on standard output, and continues without it.
 fn available<T>(name: &str, started: Result<T, String>) -> Option<T> {
     started.map_err(|error| println!("Missing: {name}: {error}.\n")).ok()
 }
@@ -184,7 +184,7 @@ impl Bench {
         rows
     }
 
-    /// HTTP beside INCR, which speaks another protocol; returns the rates of the HTTP rows.
+    /// HTTP compared with INCR, which uses another protocol; returns the rates of the HTTP rows.
     fn http(&self) -> Vec<Option<f64>> {
         let rows = self.http_rows();
         let base = self
@@ -298,8 +298,8 @@ impl Bench {
             let words: Vec<String> = words.iter().chain(&more).map(|it| (*it).to_owned()).collect();
             self.client.run(&words)
         };
-        // Buffers of the connections are there before the first reading. One key only: several
-        // would touch pages of a table that was reserved but is not resident yet.
+        // The buffers of the connections are allocated before the first reading. Only one key:
+        // several would touch pages of a table that was reserved but is not resident yet.
         send("10000", "one")?;
         let before = server.resident_bytes()?;
         send("1000000", "sequence")?;

@@ -1,4 +1,4 @@
-//! What a slot of a concurrency limit costs, beside tokio's semaphore.
+//! The cost of a slot of a concurrency limit, compared with tokio's semaphore.
 
 use crate::{
     Options,
@@ -28,7 +28,7 @@ fn time(mut call: impl FnMut()) -> Option<f64> {
     Some(begun.elapsed().as_nanos() as f64 / f64::from(CALLS))
 }
 
-/// A slot goes to the first of a crowd, which then asks anew.
+/// A slot goes to the first of many waiters, which then waits again.
 fn granted<H, P, F: Future<Output = P>>(first: H, acquire: impl Fn() -> F) -> Option<f64> {
     let mut context = Context::from_waker(Waker::noop());
     let mut crowd = VecDeque::new();
@@ -79,7 +79,7 @@ fn adaptive_free() -> Option<f64> {
 
 type Row = (&'static str, fn() -> Option<f64>);
 
-/// Prints what a slot costs that is free, and one that a crowd waits for.
+/// Prints the cost of a free slot, and of one with many waiters.
 pub(crate) fn run(options: &Options) {
     println!("\n## slots: one slot of a concurrency limit\n");
     println!(

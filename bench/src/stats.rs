@@ -7,7 +7,7 @@ pub(crate) fn quantile(values: &mut [f64], share: f64) -> Option<f64> {
     values.get(index.min(values.len().saturating_sub(1))).copied()
 }
 
-/// Returns the middle of the values that are there.
+/// Returns the median of the values that exist.
 pub(crate) fn median(values: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().flatten().collect();
     quantile(&mut values, 0.5)
@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_inside_a_round() {
-        // The machine was ten times slower in the second round; the ratio does not care.
+        // The machine was ten times slower in the second round; the ratio does not change.
         let (ours, theirs) = ([Some(1.0), Some(10.0)], [Some(2.0), Some(20.0)]);
         assert_eq!(median_ratio(&ours, &theirs), Some(0.5));
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A table whose columns are padded so that its source reads well too.
+/// A table whose columns are padded so that its source is readable too.
 #[derive(Default)]
 pub(crate) struct Table {
     lines: Vec<Vec<String>>,
@@ -53,7 +53,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// Writes a figure, or a dash where there is none.
+/// Writes a figure, or a dash if there is none.
 pub(crate) fn figure(value: Option<f64>) -> String {
     match value {
         Some(value) if value >= 100.0 => format!("{value:.0}"),

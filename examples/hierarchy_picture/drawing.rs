@@ -26,13 +26,13 @@ pub(crate) fn pictures(outcomes: &[Outcome]) -> Vec<(&'static str, String)> {
     pictures
 }
 
-/// A picture in the making.
+/// A picture while it is drawn.
 struct Svg {
     body: String,
     width: u64,
 }
 
-/// Where a text is fixed.
+/// The anchor of a text.
 #[derive(Clone, Copy)]
 enum Anchor {
     Start,
@@ -82,7 +82,7 @@ impl Svg {
     }
 }
 
-/// Where the bars begin, and how many permits per second their width stands for.
+/// Where the bars begin, and how many permits per second their width represents.
 const LEFT: u64 = 60;
 const SPAN: u64 = 500;
 const SCALE: u64 = 2000;
@@ -147,7 +147,7 @@ fn bar(svg: &mut Svg, y: u64, (member, kind): (&Member, Kind), [own, borrowed, r
     svg.text((800, y + 15), (12, PALE), Anchor::End, &ceiling);
 }
 
-/// The tree of a case with what flows through it.
+/// The tree of a case with its flows.
 fn tree(outcome: &Outcome) -> String {
     let mut svg = Svg::new(820);
     let title = format!("{}: {}", outcome.case.name, outcome.case.title);

@@ -1,4 +1,4 @@
-//! Draws the pictures of `docs/hierarchy.md` from what the shipped trees decide.
+//! Draws the pictures of `docs/hierarchy.md` from the decisions of the shipped trees.
 //!
 //! `cargo run --release -p tollgate-examples --bin hierarchy_picture` writes `docs/pictures/hierarchy-*.svg`
 //! and prints the table of outcomes. Time is virtual: sixty seconds take about one.

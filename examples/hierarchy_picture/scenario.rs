@@ -1,4 +1,4 @@
-//! The cases T1 to T6: who asks for how much, and what the trees give.
+//! The cases T1 to T6: the demand of each class, and the permits that the trees give it.
 
 use std::{fmt::Write, thread};
 use tollgate::{
@@ -6,12 +6,12 @@ use tollgate::{
     hierarchy::{BorrowingTree, Class, HierarchyError, StrictTree},
 };
 
-/// What the root has, per second.
+/// The permits of the root, per second.
 pub(crate) const ROOT: u64 = 1000;
 /// How long each case runs.
 pub(crate) const SECONDS: u64 = 60;
 
-/// One class and what it asks for, per second.
+/// One class and its demand, per second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
     pub(crate) name: &'static str,
@@ -23,7 +23,7 @@ pub(crate) struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Borrowing,
-    /// As borrowing, with a soft ceiling at the root: the kernel's rule.
+    /// Like borrowing, with a soft ceiling at the root: the kernel's rule.
     #[allow(dead_code, reason = "the tests run it, the pictures do not show it")]
     BorrowingSoft,
     Strict,
@@ -37,7 +37,7 @@ pub(crate) struct Case {
     pub(crate) members: &'static [Member],
 }
 
-/// What became of one class's events over the whole run.
+/// The results of one class's events over the whole run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) admitted: u64,
@@ -58,7 +58,7 @@ impl Given {
 pub(crate) struct Outcome {
     pub(crate) case: Case,
     pub(crate) given: Vec<Given>,
-    /// What the root lent.
+    /// The permits that the root lent.
     pub(crate) lent: u64,
 }
 
@@ -145,7 +145,7 @@ impl Tree {
         Ok(Self::Borrowing(builder.clock(clock).build()?))
     }
 
-    /// Returns what is decided about an event, and whether it was borrowed.
+    /// Returns the decision about an event, and whether it was borrowed.
     fn ask(&self, name: &str, now: Tick) -> Result<(Decision, bool), HierarchyError> {
         Ok(match self {
             Self::Strict(tree) => (tree.try_acquire_at(&[name], now, 1)?, false),
@@ -175,8 +175,8 @@ pub(crate) fn run(case: Case) -> Result<Outcome, HierarchyError> {
     while let Some((at, index)) = next(&counts) {
         counts[index] += 1;
         let (given, now) = (&mut given[index], Tick::from_nanos(at));
-        // A refusal names the first tick at which the call could pass, and others can only make
-        // it later. Slow builds believe it and do not ask before.
+        // A refusal names the first tick at which the call could pass, and other calls can only
+        // make it later. Slow builds rely on it and do not try before.
         if cfg!(debug_assertions) && now < refused_until[index] {
             given.refused += 1;
             continue;

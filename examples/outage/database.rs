@@ -8,22 +8,22 @@ use tollgate::Clock;
 use tollgate_tower::testing::{ChaosError, ChaosLayer, Fault};
 use tower::{Layer, Service, service_fn};
 
-/// From when to when each query takes a second more.
+/// The time in which each query takes a second more.
 pub(super) const OUTAGE: Range<Duration> = Duration::from_secs(4)..Duration::from_secs(8);
-/// It runs so many queries at once, and each takes so long: 200 a second.
+/// It runs this many queries at once, and each takes this long: 200 a second.
 const CONNECTIONS: usize = 4;
 const QUERY: Duration = Duration::from_millis(20);
 
 type Reply = oneshot::Sender<StatusCode>;
 
-/// It has an endless queue and works off every query, also when nobody waits for it any more.
+/// It has an endless queue and finishes every query, even if no caller waits for it any more.
 #[derive(Clone)]
 pub(super) struct Database {
     queries: mpsc::UnboundedSender<Reply>,
 }
 
 impl Database {
-    /// Starts the database; the outage comes at its time from now.
+    /// Starts the database; the times of the outage count from now.
     pub(super) fn start() -> Result<Self, ChaosError> {
         let slow = Fault::latency(Duration::from_secs(1)).during(OUTAGE);
         let chaos = ChaosLayer::builder().fault(slow).clock(Clock::tokio()).build()?;

@@ -1,4 +1,4 @@
-//! Callers, and what they saw.
+//! Callers, and their observations.
 
 use super::database::OUTAGE;
 use axum::Router;
@@ -30,10 +30,10 @@ pub(crate) async fn connect(app: Router) -> Result<(Client, String), Failure> {
 
 pub(super) const SECONDS: u32 = 16;
 const CALLS_PER_SECOND: u32 = 120;
-/// A caller waits for so long.
+/// A caller waits for this long.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a caller got.
+/// The answer that a caller got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// From the database.
@@ -44,14 +44,14 @@ pub(crate) enum Answer {
     Failed,
 }
 
-/// A call: when it began, how long its caller waited, and what it got.
+/// A call: when it began, how long its caller waited, and its answer.
 pub(crate) struct Call {
     pub(crate) begun: Duration,
     pub(crate) waited: Duration,
     pub(crate) answer: Answer,
 }
 
-/// What happened: the calls, and when each attempt was sent.
+/// The record of a run: the calls, and when each attempt was sent.
 pub(crate) struct Seen {
     pub(crate) calls: Vec<Call>,
     pub(crate) attempts: Vec<Duration>,
@@ -65,7 +65,7 @@ pub(crate) const PHASES: [(&str, Duration, Duration); 4] = [
     ("later", Duration::from_secs(10), Duration::from_secs(SECONDS as u64)),
 ];
 
-/// What callers saw in a part of the run.
+/// The callers' observations in a part of the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Phase {
     pub(crate) calls: usize,
@@ -73,7 +73,7 @@ pub(crate) struct Phase {
     pub(crate) good: usize,
     pub(crate) degraded: usize,
     pub(crate) failed: usize,
-    /// Half of the callers, and all but 1 %, waited for at most so long.
+    /// Half of the callers, and all but 1 %, waited for at most this long.
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
     pub(crate) attempts: usize,
@@ -103,7 +103,7 @@ impl Seen {
 }
 
 impl Call {
-    /// An answer that comes too late is none.
+    /// An answer that comes too late does not count.
     pub(super) fn answer(&self) -> Answer {
         // A timer may be a little late.
         let is_late = self.waited > PATIENCE + PATIENCE / 10;
@@ -124,7 +124,7 @@ impl Load {
         Self { start: clock.now(), clock, attempts: Arc::default() }
     }
 
-    /// Returns the client, and notes from now on when it sends something.
+    /// Returns the client, and records from now on when it sends a request.
     pub(super) fn counted(&self, client: Client) -> Client {
         let (clock, start, attempts) = (self.clock.clone(), self.start, Arc::clone(&self.attempts));
         BoxCloneService::new(client.map_request(move |request| {
@@ -134,7 +134,7 @@ impl Load {
         }))
     }
 
-    /// Calls so many times in each second, whatever becomes of the others (an open loop).
+    /// Makes this many calls in each second, whatever the state of the others (an open loop).
     pub(super) async fn run<F>(&self, call: impl Fn() -> F) -> Seen
     where
         F: Future<Output = Answer> + Send + 'static,

@@ -1,4 +1,4 @@
-//! What callers saw, as a table and as a picture.
+//! The callers' observations, as a table and as a picture.
 
 use super::{
     database::OUTAGE,

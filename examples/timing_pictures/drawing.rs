@@ -21,17 +21,17 @@ pub(crate) struct Picture {
     pub(crate) rows: Vec<Row>,
 }
 
-/// One row: what came in, what happened, or somebody who waits.
+/// One row: inputs, events, or a waiting call.
 pub(crate) struct Row {
     pub(crate) label: String,
     pub(crate) marks: Vec<Mark>,
     /// From, to.
     pub(crate) spans: Vec<(u64, u64)>,
-    /// A little room above.
+    /// Some space above.
     pub(crate) is_first_of_group: bool,
 }
 
-/// Something at a time.
+/// A mark at a time.
 pub(crate) struct Mark {
     pub(crate) at: u64,
     pub(crate) kind: Kind,
@@ -44,7 +44,7 @@ pub(crate) enum Kind {
     In,
     /// A run, a flush, a pass.
     Run,
-    /// Refused, or gone.
+    /// Refused, or dropped.
     Bad,
 }
 

@@ -1,5 +1,5 @@
-//! Draws the timing pictures of `docs/waiting.md` and `docs/debounce.md` from what the shipped
-//! machines do.
+//! Draws the timing pictures of `docs/waiting.md` and `docs/debounce.md` from the behaviour of the
+//! shipped state machines.
 //!
 //! `cargo run -p tollgate-examples --bin timing_pictures` writes
 //! `docs/pictures/timing-*.svg`. Time is virtual.

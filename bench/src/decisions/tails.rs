@@ -1,4 +1,4 @@
-//! What a fresh process each time is needed for: inserts, tails, changes of the quota, memory.
+//! Measurements that need a fresh process each: inserts, tails, changes of the quota, memory.
 
 use super::{Line, Section, rounds};
 use crate::{
@@ -16,8 +16,8 @@ use crate::{
 /// A figure, once a round.
 type Values = Vec<Option<f64>>;
 
-/// Asks children in turn, for each of `arguments` (a peer and an argument) each round. Returns the
-/// figure at `index` of each.
+/// Starts child processes in turn, for each of `arguments` (a peer and an argument) each round.
+/// Returns the figure at `index` of each.
 fn ask<const N: usize>(
     table: &str,
     arguments: [(&str, &str); N],
@@ -68,7 +68,7 @@ pub(super) fn inserts(options: &Options) -> Vec<Section> {
     vec![Section { title: "fresh keys (larger is better)", columns, lines }]
 }
 
-/// The tail of a call while something happens to the table, beside the same table in peace.
+/// The tail of a call while the table changes, compared with the same table at rest.
 pub(super) fn latency(options: &Options) -> Vec<Section> {
     let mut lines = Vec::new();
     for (peer, aim) in [(GROWING, "<= 2"), (BASELINE, "")] {
@@ -116,7 +116,7 @@ pub(super) fn quota_changes(options: &Options) -> Vec<Section> {
 /// Memory: bytes of a key, blocks of a decision.
 pub(super) fn memory(_: &Options) -> Vec<Section> {
     let keys = KEYS.to_string();
-    // One reading: it hardly varies.
+    // One reading, because it hardly varies.
     let asked = [GROWING, BOUNDED, BASELINE].map(|peer| (peer, keys.as_str()));
     let [growing, bounded, governor] = ask("memory", asked, (0, 1));
     let bytes = [

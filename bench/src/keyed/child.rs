@@ -1,6 +1,6 @@
 //! A fresh process for each figure.
 //!
-//! A store that is dropped leaves a million small blocks behind, and whoever comes next finds the
+//! A store that is dropped leaves a million small free blocks behind, and the next store finds the
 //! heap in that state: it is neither as large nor as slow as on its own. So the program starts
 //! itself with [`FLAG`], the table, the peer and one more argument, and reads figures.
 
@@ -11,10 +11,10 @@ use std::process::{Command, ExitCode, Stdio};
 /// The hidden argument.
 const FLAG: &str = "--child";
 
-/// What a child found; a figure may be missing.
+/// The figures of a child process; a figure may be missing.
 pub(crate) type Figures = Vec<Option<f64>>;
 
-/// Asks a child; nothing if it had no answer.
+/// Runs a child process; `None` if it returns no figures.
 pub(crate) fn ask(table: &str, peer: &str, argument: &str) -> Option<Figures> {
     let mut command = Command::new(std::env::current_exe().ok()?);
     command.args([FLAG, table, peer, argument]).stderr(Stdio::inherit());
@@ -22,7 +22,7 @@ pub(crate) fn ask(table: &str, peer: &str, argument: &str) -> Option<Figures> {
     Some(read(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Answers, if this process is a child.
+/// Does the work, if this process is a child.
 pub(crate) fn answer(arguments: impl Iterator<Item = String>) -> Option<ExitCode> {
     let arguments: Vec<String> = arguments.collect();
     let (flag, rest) = arguments.split_first()?;

@@ -1,10 +1,10 @@
-//! What callers feel while a million keys expire.
+//! The latency of calls while a million keys expire.
 //!
 //! An open loop: a call is due every [`EVERY_NS`], and its latency counts from when it was due, so
-//! a stall is charged to every call that it holds up. (Calling again as soon as the last call is
-//! done would take one sample of a stall and thousands of the quiet time.) Each pass fills a table
-//! with a million keys, in a new process, and asks fresh ones; the keys of the table have expired
-//! or not, and another thread sweeps them or not, and that is all the difference.
+//! a stall is charged to every call that it delays. (A loop that calls again as soon as the last
+//! call is done would take one sample of a stall and thousands of the quiet time.) Each pass fills
+//! a table with a million keys, in a new process, and takes fresh ones. The passes differ only in
+//! two things: the keys of the table have expired or not, and another thread sweeps them or not.
 
 use super::{
     HOUR, KEYS,
@@ -29,16 +29,16 @@ use std::{
 pub(super) const EVERY_NS: f64 = 2000.0;
 /// Calls of a pass: half a second.
 const CALLS: usize = 250_000;
-/// How long a key lives when it is to expire: longer than a pass and than it takes to fill
-/// tollgate's tables, or else the first keys would leave while the last ones come.
+/// How long a key lives when it should expire: longer than a pass and than the time to fill
+/// tollgate's tables, because otherwise the first keys would leave while the last ones come.
 const LIFE: Duration = Duration::from_millis(1500);
 /// How long to wait until keys have expired. governor keeps a key for twice its life.
 const PATIENCE: Duration = Duration::from_millis(3050);
 
-/// What happens beside the calls.
+/// The activity beside the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
-    /// Nothing: the run to compare with.
+    /// Nothing: the run for comparison.
     Quiet,
     /// The keys of the table have expired, and leave as fresh ones come.
     Expired,
@@ -70,8 +70,7 @@ impl Case {
 }
 
 /// Makes one pass. Returns the lateness at each of [`SHARES`] in microseconds, how long the sweep
-/// took in milliseconds, the keys stored at the end, and how often the kernel gave the caller's
-/// processor to somebody else.
+/// took in milliseconds, the keys stored at the end, and how often the kernel preempted the caller.
 pub(super) fn child(peer: &Peer, case: &str) -> Option<Figures> {
     let case = Case::ALL.into_iter().find(|it| it.name() == case)?;
     let (keys, pace) = (Traffic::new(KEYS, CALLS), Pace::every(EVERY_NS));
@@ -135,11 +134,11 @@ impl Traffic {
 struct Row {
     peer: Peer,
     case: Case,
-    /// What happens, in words.
+    /// The description of the case.
     text: String,
 }
 
-/// All that is measured. The quiet run of each peer comes first.
+/// All measurements. The quiet run of each peer comes first.
 fn rows() -> Vec<Row> {
     let [growing, bounded] = peers::keyed::ours();
     let retain = "retain_recent()";
@@ -165,12 +164,12 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// Where p99.9 is among the figures.
+/// The index of p99.9 among the figures.
 pub(crate) const TAIL: usize = 2;
-/// What follows the percentiles among the figures; preemptions come last.
+/// The figures after the percentiles; preemptions come last.
 const REST: [&str; 3] = ["sweep ms", "left", "preempted"];
 
-/// Returns what was measured as a table.
+/// Returns the measurements as a table.
 fn table(rows: &[Row], passes: &[Vec<Figures>]) -> Table {
     let shares = SHARES.map(|(name, _)| name);
     let headings = ["", "keys"].into_iter().chain(shares).chain(["ratio"]).chain(REST);
@@ -193,7 +192,7 @@ fn table(rows: &[Row], passes: &[Vec<Figures>]) -> Table {
     table
 }
 
-/// Prints what callers feel.
+/// Prints the latency of calls.
 pub(crate) fn run(options: &Options) {
     println!("\n## keyed-expiry: callers while a million keys expire\n");
     println!(
@@ -238,8 +237,8 @@ mod tests {
             let found = probe(&*store, row.case, &keys.fresh, Pace::every(1.0));
             assert_eq!(found.len(), SHARES.len() + REST.len());
             let (name, left) = (row.peer.name, found[SHARES.len() + 1].unwrap());
-            // A bounded table keeps expired keys until their slots are needed. Of others, at least one
-            // leaves for every two that come: 500 of 2000, when 1000 have come.
+            // A bounded table keeps expired keys until their slots are needed. In other tables, at
+            // least one leaves for every two that come: 500 of 2000, when 1000 have come.
             let may_keep = name == crate::peers::keyed::BOUNDED;
             assert!(
                 left < 2500.0 || may_keep || !row.case.expires(),

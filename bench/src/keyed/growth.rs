@@ -1,8 +1,8 @@
-//! What callers of existing keys feel while fresh keys make the table grow.
+//! The latency of calls for existing keys while fresh keys make the table grow.
 //!
 //! An open loop as in [`expiry`](super::expiry): a call is due every 2 us, and its latency counts
-//! from when it was due. It asks the keys that were there first, while another thread inserts a
-//! million fresh ones, or nobody does.
+//! from when it was due. It takes the keys that were there first, while another thread inserts a
+//! million fresh ones, or none.
 
 use super::{
     Answers, KEYS,
@@ -24,11 +24,11 @@ use std::{
     thread,
 };
 
-/// Keys that are there before the others come.
+/// Keys that are in the table before the others come.
 const FIRST: usize = 1000;
 /// The most calls of a pass: two seconds. It ends with the last fresh key, mostly after half of one.
 const CALLS: usize = 1_000_000;
-/// Calls of a pass in which nobody inserts.
+/// Calls of a pass without inserts.
 const QUIET_CALLS: usize = CALLS / 4;
 
 /// Keys between two signs of life of the inserting thread: some 20 us.
@@ -54,12 +54,12 @@ pub(super) fn child(peer: &Peer<u64>, case: &str) -> Option<Figures> {
     Some(figures)
 }
 
-/// What the thread that inserts keys tells the one that asks.
+/// State that the inserting thread shares with the calling thread.
 #[derive(Default)]
 struct Inserter {
     /// Grows with every [`PART`] keys.
     beats: AtomicU64,
-    /// How long it was kept waiting for its processor.
+    /// How long it waited for its processor.
     waited_ns: AtomicU64,
     done: AtomicBool,
 }
@@ -74,17 +74,17 @@ impl Inserter {
                 // ORDERING: Relaxed, because the beat publishes it.
                 self.waited_ns.store(machine::kept_waiting_ns(), Relaxed);
             }
-            // ORDERING: Release, so that whoever sees the beat sees what came before it.
+            // ORDERING: Release, so that a thread that sees the beat sees everything before it.
             self.beats.fetch_add(1, Release);
         }
         // ORDERING: Relaxed is enough: the flag publishes nothing.
         self.done.store(true, Relaxed);
     }
 
-    /// Waits for a sign of life, and returns how long the thread has been kept waiting until then;
-    /// nothing if it has ended.
+    /// Waits for a sign of life, and returns how long the thread has waited for its processor until
+    /// then; `None` if it has ended.
     fn waited_ns(&self) -> Option<u64> {
-        // ORDERING: as in `run`. Two beats: the first one may have been on its way already.
+        // ORDERING: as in `run`. Two beats: the first one may already have been under way.
         let before = self.beats.load(Acquire);
         while self.beats.load(Acquire) < before + 2 {
             if self.done.load(Relaxed) {
@@ -96,11 +96,11 @@ impl Inserter {
     }
 }
 
-/// Asks for keys on one processor while fresh ones come on the other; ends with the fresh ones, if
+/// Takes keys on one processor while fresh ones come on the other; ends with the fresh ones, if
 /// there are any.
 ///
 /// While the inserting thread waits for a processor, it inserts nothing, and a call that waits for
-/// its lock waits for the scheduler: that delay is taken out.
+/// its lock waits for the scheduler: this delay is subtracted.
 fn probe(store: &dyn Loops<u64>, asked: &[u64], fresh: &[u64], pace: Pace) -> Figures {
     let (barrier, inserter) = (Barrier::new(2), Inserter::default());
     let mut late_ns = thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! New keys, with all that growing costs, and the slowest of them.
+//! New keys, with the full cost of growth, and the slowest of them.
 
 use super::{
     HOUR, KEYS,
@@ -14,13 +14,13 @@ use crate::{
 };
 use std::{sync::Barrier, thread};
 
-/// How many keys come, and how many threads bring them: `1000000 2` in words of the command line.
+/// How many keys come, and from how many threads: `1000000 2` as words of the command line.
 pub(crate) fn argument(keys: usize, threads: usize) -> String {
     format!("{keys} {threads}")
 }
 
 /// Inserts keys into a new store. Returns the nanoseconds that each took as each thread sees them,
-/// with its share of the making of the table, and the microseconds of the slowest one.
+/// with its share of the creation of the table, and the microseconds of the slowest one.
 pub(super) fn child<K: Key>(peer: &Peer<K>, argument: &str) -> Option<Figures> {
     let (keys, threads) = argument.split_once(' ')?;
     let (keys, threads): (usize, usize) = (keys.parse().ok()?, threads.parse().ok()?);
@@ -29,7 +29,7 @@ pub(super) fn child<K: Key>(peer: &Peer<K>, argument: &str) -> Option<Figures> {
     let setup = Setup { every: HOUR, burst: 10, keys: keys.len() };
     let (built_ns, store) = machine::own_time_ns(|| (peer.build)(&setup));
     let (asked, barrier) = (&*store, &Barrier::new(threads));
-    // The wall clock without what others took of it: half a second is long enough for that.
+    // The wall clock without the time that others took: half a second is long enough for that.
     let insert = |(index, keys): (usize, _)| {
         move || {
             machine::pin(index);
@@ -48,7 +48,7 @@ pub(super) fn child<K: Key>(peer: &Peer<K>, argument: &str) -> Option<Figures> {
     Some(vec![Some(ns as f64 / (keys.len() / threads) as f64), Some(slowest / 1e3)])
 }
 
-/// Prints what new keys cost.
+/// Prints the cost of new keys.
 pub(crate) fn run(options: &Options) {
     println!("\n## keyed-insert: a million new keys\n");
     println!(

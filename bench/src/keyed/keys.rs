@@ -1,8 +1,8 @@
-//! The keys, and the order in which they are asked.
+//! The keys, and the order in which they are used.
 
 use std::{fmt::Write as _, ops::Range};
 
-/// A small generator of its own, so that every run asks the same keys in the same order.
+/// A small generator of its own, so that every run uses the same keys in the same order.
 ///
 /// `SplitMix64` by Guy Steele, Doug Lea and Christine Flood (OOPSLA 2014).
 pub(crate) struct Random(u64);
@@ -21,7 +21,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `end`; the bias is below one in 2^32 for what is asked here.
+    /// Returns a number below `end`; for the ends used here, the bias is below one in 2^32.
     fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.next()) * end as u128) >> 64) as usize
     }
@@ -37,7 +37,7 @@ pub(crate) trait Key: Clone + Send + Sync + 'static {
     /// Returns the key of a number.
     fn of(number: usize) -> Self;
 
-    /// Turns this key into that of a number, in the same memory.
+    /// Turns this key into the key of another number, in the same memory.
     fn set(&mut self, number: usize);
 }
 
@@ -56,7 +56,7 @@ impl Key for String {
     }
 }
 
-/// The number itself, as the keys of a table of users are.
+/// The number itself, like the keys of a table of users.
 impl Key for u64 {
     fn of(number: usize) -> Self {
         number as Self
@@ -67,7 +67,7 @@ impl Key for u64 {
     }
 }
 
-/// Returns the keys of `numbers`, shuffled, so that neighbours in the array are no neighbours in
+/// Returns the keys of `numbers`, shuffled, so that neighbours in the array are not neighbours in
 /// memory and each is a cache miss of its own.
 pub(crate) fn shuffled<K: Key>(numbers: Range<usize>) -> Vec<K> {
     let mut keys: Vec<K> = numbers.map(K::of).collect();
@@ -78,10 +78,10 @@ pub(crate) fn shuffled<K: Key>(numbers: Range<usize>) -> Vec<K> {
     keys
 }
 
-/// How often each key is asked.
+/// How often each key is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spread {
-    /// All alike.
+    /// All equally often.
     Uniform,
     /// The n-th most frequent key in proportion to 1/n.
     Zipf,
@@ -91,7 +91,7 @@ pub(crate) enum Spread {
 const DRAWN: usize = 1 << 21;
 
 impl Spread {
-    /// Draws which of `keys` keys are asked, in order.
+    /// Draws which of `keys` keys are used, in order.
     pub(crate) fn order(self, keys: usize) -> Vec<u32> {
         let mut random = Random::new(2);
         let index = |index: usize| u32::try_from(index).expect("the keys of a table fit 32 bits");

@@ -1,4 +1,4 @@
-//! What a key costs in memory.
+//! The memory of a key.
 
 use super::{
     HOUR,
@@ -9,14 +9,15 @@ use crate::{Options, grid::Grid, harness::progress, machine, peers};
 
 const COUNTS: [(&str, &str); 2] = [("1 million", "1000000"), ("10 million", "10000000")];
 
-/// Fills a store with so many keys, and returns by how many bytes this process has grown for each.
+/// Fills a store with this many keys, and returns by how many bytes this process has grown for
+/// each.
 pub(super) fn child(peer: &Peer, keys: &str) -> Option<Figures> {
     let keys = keys.parse().ok()?;
     let before = machine::resident_bytes()?;
     let store = (peer.build)(&Setup { every: HOUR, burst: 10, keys });
     store.fill_numbered(keys);
     let grown = machine::resident_bytes()?.saturating_sub(before);
-    // The process ends here; to free ten million keys one by one would take a second.
+    // The process ends here; freeing ten million keys one by one would take a second.
     std::mem::forget(store);
     Some(vec![Some(grown as f64 / keys as f64)])
 }

@@ -1,7 +1,8 @@
-//! What a decision costs while the quota of a million keys changes ten times a second.
+//! The cost of a decision while the quota of a million keys changes ten times a second.
 //!
-//! Phases of a fifth of a second follow each other on one table: nobody changes the quota, another thread
-//! does. A phase counts by its mean, because the cost of a change may fall on a few calls only.
+//! Phases of a fifth of a second alternate on one table: without changes of the quota, and with
+//! another thread that makes them. A phase counts by its mean, because the cost of a change may
+//! fall on a few calls only.
 
 use super::{Answers, KEYS, child::Figures, keys, store::Loops};
 use crate::{machine, peers::keyed::quota, stats};
@@ -20,24 +21,24 @@ use tollgate::{KeyedLimiter, Quota};
 const PHASE: Duration = Duration::from_millis(200);
 /// Time between two changes.
 const CHANGE: Duration = Duration::from_millis(100);
-/// Calls between two looks at the time.
+/// Calls between two readings of the time.
 const PART: usize = 1000;
 
-/// Returns nanoseconds per call with changes and without, and the median of their ratios, over
-/// so many pairs of phases.
+/// Returns nanoseconds per call with changes and without, and the median of their ratios, over this
+/// many pairs of phases.
 pub(super) fn child(pairs: &str) -> Option<Figures> {
     let pairs = pairs.parse().ok()?;
     let keys = keys::shuffled::<u64>(0..KEYS);
     let limiter = KeyedLimiter::builder(quotas()[0]).build().ok()?;
     limiter.fill(&keys, 1);
-    // Walked in another order than they came in.
+    // Takes the keys in another order than they were inserted.
     let asked = keys::Spread::Uniform.order(KEYS).into_iter().map(u64::from).collect::<Vec<_>>();
     let found = measure(&limiter, &asked, (pairs, PHASE));
     std::mem::forget(limiter);
     Some(found)
 }
 
-/// The quotas that take turns: none of them refuses anybody.
+/// The two quotas that alternate: none of them refuses a call.
 fn quotas() -> [Quota; 2] {
     let setup = Answers::Allowed.setup(KEYS);
     [quota(&setup), Quota::one_every(setup.every * 2).burst(u64::from(setup.burst))]

@@ -30,14 +30,14 @@ use tower_governor::{
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// What is in front of the application.
+/// The layer in front of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guard {
-    /// Nothing; where requests are refused, a layer that only says so.
+    /// None; where requests are refused, a layer that only refuses.
     Bare,
-    /// A layer that does nothing: what axum takes for any layer.
+    /// A layer that does nothing: the overhead of axum for any layer.
     Idle,
-    /// tower_governor, which tells limit and remaining.
+    /// tower_governor, which reports limit and remaining.
     Governor,
     /// One policy, with the headers that come by default.
     Default,
@@ -49,9 +49,9 @@ pub(super) enum Guard {
     Three,
     /// The same three by tower_governor: a layer for each, the address outermost.
     GovernorThree,
-    /// tower_governor that tells nothing to those who pass.
+    /// tower_governor without headers on responses to requests that pass.
     GovernorSilent,
-    /// One policy that tells nothing to those who pass.
+    /// One policy without headers on responses to requests that pass.
     Silent,
 }
 
@@ -102,12 +102,12 @@ impl Guard {
     }
 }
 
-/// What becomes of the requests.
+/// The result of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
     /// A thousand each second and a burst of ten million: all pass.
     Allowed,
-    /// One each hour, which is used: all are refused.
+    /// One each hour, which is used up: all are refused.
     Refused,
 }
 
@@ -133,7 +133,7 @@ impl Case {
     }
 }
 
-/// Where a layer is.
+/// The place of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// `Router::layer`: axum puts it around each route, and boxes its futures and bodies.
@@ -142,7 +142,7 @@ pub(super) enum Place {
     Around,
 }
 
-/// Somebody that a layer further out has found.
+/// A user that an outer layer has found.
 #[derive(Clone)]
 pub(super) struct User(u64);
 
@@ -163,7 +163,7 @@ pub(super) fn router(guard: Guard, case: Case) -> Result<Router, String> {
         }
         Guard::Same => bare.layer(tollgate(guard, case)?.same_body()),
     };
-    // As it is served: layers are put around the routes once.
+    // As when it is served: layers are put around the routes once.
     Ok(router.with_state(()))
 }
 
@@ -191,7 +191,7 @@ pub(super) fn bare() -> Router {
     Router::new().route("/", get(|| async { "hello" }))
 }
 
-/// A layer of tower_governor that tells.
+/// A layer of tower_governor that sends headers.
 type Telling<K> = GovernorLayer<K, StateInformationMiddleware, Body>;
 
 /// Counts by the user, as our policy does.
@@ -255,7 +255,7 @@ fn tollgate(guard: Guard, case: Case) -> Result<RateLimitLayer, String> {
 #[derive(Clone, Copy)]
 struct Idle;
 
-/// A service that does what the inner one does.
+/// A service that only calls the inner one.
 #[derive(Clone, Copy)]
 struct Idles<S>(S);
 
@@ -281,11 +281,11 @@ impl<S: Service<Request<Body>>> Service<Request<Body>> for Idles<S> {
     }
 }
 
-/// A layer that refuses whoever comes.
+/// A layer that refuses every request.
 #[derive(Clone, Copy)]
 struct Constant;
 
-/// A service that refuses whoever comes.
+/// A service that refuses every request.
 #[derive(Clone, Copy)]
 struct Refuses;
 
@@ -318,7 +318,7 @@ fn address(number: u32) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + number)), 40_000)
 }
 
-/// Sends a request, takes the answer to its end, and returns the status.
+/// Sends a request, reads the answer to its end, and returns the status.
 pub(super) type Ask = Box<dyn FnMut(Request<Body>) -> Option<StatusCode>>;
 
 pub(super) fn asking<S, R>(mut service: S) -> Ask
@@ -328,7 +328,7 @@ where
 {
     Box::new(move |request| {
         let future = pin!(answer(&mut service, request));
-        // Nothing of this waits for anything.
+        // No part of this waits.
         match future.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(status) => status,
             Poll::Pending => None,
@@ -349,7 +349,7 @@ where
     Some(response.status())
 }
 
-/// Asks as one client after the other, and counts the answers that are not as they should be.
+/// Sends requests as one client after the other, and counts the wrong answers.
 pub(super) struct Driver {
     ask: Ask,
     expected: StatusCode,
@@ -359,11 +359,11 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// The step from one client to the next, so that neighbours in time are none in number: a
-    /// prime that divides no number of keys here, so all of them have their turn.
+    /// The step from one client to the next, so that successive clients are not neighbours in
+    /// number: a prime that divides no number of keys here, so every client occurs.
     const STEP: u32 = 7919;
 
-    /// Starts with an application; if it is to refuse, each client uses up what it has.
+    /// Starts with an application; if it should refuse, each client uses up its permits.
     pub(super) fn new(guard: Guard, case: Case, (place, keys): (Place, u32)) -> Option<Self> {
         let ask = match place {
             Place::Inside => router(guard, case).map(asking),
@@ -378,7 +378,7 @@ impl Driver {
         Some(driver)
     }
 
-    /// Sends one request, and takes the answer to its end.
+    /// Sends one request, and reads the answer to its end.
     pub(super) fn ask(&mut self) {
         self.at = (self.at + Self::STEP) % self.keys;
         let mut request = Request::new(Body::empty());

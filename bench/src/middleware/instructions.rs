@@ -1,7 +1,8 @@
-//! The same requests, counted in instructions: whatever else the machine does, they are the same.
+//! The same requests, counted in instructions: the counts do not depend on other load of the
+//! machine.
 //!
 //! Each row runs in a process of its own under callgrind, with few requests and with more; the
-//! difference is what the further ones take.
+//! difference is the cost of the additional ones.
 
 use super::app::{Case, Driver, Guard, Place};
 use crate::{harness::progress, table::Table};
@@ -9,7 +10,7 @@ use std::process::{Command, ExitCode};
 
 /// The argument by which this program is its own child.
 const CHILD: &str = "--requests-of";
-/// How many requests are sent: enough for whatever is done for the first ones to be over.
+/// How many requests are sent: so many that the work for the first ones is over.
 const REQUESTS: [u64; 2] = [2_000, 12_000];
 
 const ABOUT: &str = "\
@@ -62,7 +63,7 @@ fn of(guard: Guard) -> Option<u64> {
     more?.checked_sub(few?).map(|all| all / (REQUESTS[1] - REQUESTS[0]))
 }
 
-/// Counts what a child takes in all.
+/// Counts the instructions of a child in all.
 pub(super) fn counted(child: &str, row: usize, count: u64) -> Option<u64> {
     let program = std::env::current_exe().ok()?;
     let valgrind = Command::new("valgrind")

@@ -17,13 +17,13 @@ use tokio::{
     runtime::{Builder, Runtime},
 };
 
-/// Those that need nothing but an address.
+/// The rows that need only an address.
 const GUARDS: [Guard; 4] = [Guard::Bare, Guard::Governor, Guard::Default, Guard::Legacy];
 
-/// What a round of wrk is asked: one thread, 50 connections, a second.
+/// The arguments of a round of wrk: one thread, 50 connections, a second.
 const WRK: [&str; 3] = ["-t1", "-c50", "-d1s"];
 
-/// Prints the tables, or what is missing for them.
+/// Prints the tables, or the reason why they cannot be measured.
 pub(super) fn run(options: &Options) {
     println!("\n### middleware, over loopback\n");
     if let Err(error) = Command::new("wrk").arg("-v").stdout(Stdio::null()).status() {
@@ -109,7 +109,7 @@ impl Server {
     }
 }
 
-/// Runs wrk once, and checks that the answers were what they should be.
+/// Runs wrk once, and checks that the answers were correct.
 fn load(address: SocketAddr, case: Case) -> Result<Round, String> {
     let cpu_ns = machine::process_cpu_ns();
     let output = Command::new("wrk").args(WRK).arg(format!("http://{address}/")).output();
@@ -126,7 +126,7 @@ fn load(address: SocketAddr, case: Case) -> Result<Round, String> {
         return Err(format!("wrk said: {text}"));
     };
     let refused = number("Non-2xx").unwrap_or(0.0);
-    // The first request of all passes where all others are refused.
+    // The very first request passes, although all others are refused.
     let is_right = match case {
         Case::Allowed => refused == 0.0,
         Case::Refused => requests - refused <= 1.0,

@@ -1,4 +1,5 @@
-//! What limits on requests in flight add to a request, beside tower's `ConcurrencyLimit`.
+//! The overhead of limits on requests in flight per request, compared with tower's
+//! `ConcurrencyLimit`.
 
 use super::{
     added,
@@ -46,7 +47,7 @@ pub(super) fn run(rounds: usize) {
     println!("\n### middleware, requests in flight\n\n{ABOUT}\n");
     let mut values = vec![Vec::new(); ROWS.len()];
     for round in 0..rounds {
-        // Another row begins each round, so that none always follows the same one.
+        // Each round begins with another row, so that no row always follows the same one.
         for turn in 0..ROWS.len() {
             let row = (turn + round) % ROWS.len();
             progress(&format!("round {}/{rounds}: {}", round + 1, ROWS[row]));

@@ -1,4 +1,4 @@
-//! What a full stack adds to a call, beside the same parts of tower-resilience.
+//! The overhead of a full stack per call, compared with the same parts of tower-resilience.
 //!
 //! The service answers at once. Each call goes through all layers, and its body is read to the end.
 
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options) {
     println!("\n## stacks: all parts around one service\n\n{ABOUT}\n");
     let mut times = vec![Vec::new(); ROWS.len()];
     for round in 0..rounds {
-        // Another row begins each round, so that none always follows the same one.
+        // Each round begins with another row, so that no row always follows the same one.
         for turn in 0..ROWS.len() {
             let row = (turn + round) % ROWS.len();
             progress(&format!("round {}/{rounds}: {}", round + 1, ROWS[row].0));
@@ -136,7 +136,7 @@ fn serve(_: Request<Body>) -> Ready<Result<Response<Body>, Infallible>> {
     ready(Ok(Response::new(Body::default())))
 }
 
-/// Makes calls within a runtime, which timers need; nothing of a call waits for anything.
+/// Makes calls within a runtime, which timers need; no part of a call waits.
 fn calling<S, R>(mut service: S) -> Runner
 where
     S: Service<Request<Body>, Response = Response<R>> + 'static,

@@ -1,4 +1,4 @@
-//! What the textbooks show: a token bucket behind a mutex, and a channel filled by a ticker.
+//! Textbook implementations: a token bucket behind a mutex, and a channel filled by a ticker.
 
 use super::{
     DENIED_BURST, FULL_RATE, HAMMERED_BURST, HAMMERED_RATE, PARTLY_BURST, PARTLY_RATE, PARTLY_USED,
@@ -66,7 +66,7 @@ struct ChannelBucket {
     ticket: Arc<SyncSender<()>>,
 }
 
-/// How many tokens the channel holds: memory is set aside for each.
+/// How many tokens the channel holds: it allocates memory for each.
 const CHANNEL_CAPACITY: u64 = 1 << 18;
 
 impl ChannelBucket {
@@ -88,7 +88,7 @@ impl ChannelBucket {
     }
 }
 
-/// Adds one token each time, until the bucket is gone.
+/// Adds one token per interval, until the bucket is dropped.
 fn tick(bucket: &Weak<SyncSender<()>>, every: Duration) {
     while let Some(sender) = bucket.upgrade() {
         let _full = sender.try_send(());
@@ -102,7 +102,7 @@ pub(crate) fn channel() -> Row {
     Row::new("textbook: channel and ticker thread", |case| {
         let (capacity, every) = match case {
             Case::Partly => (CHANNEL_CAPACITY, Duration::from_millis(1)),
-            // The ticker looks once in a tenth of a second whether it is still needed.
+            // The ticker checks every tenth of a second whether it is still needed.
             Case::Denied => (DENIED_BURST, Duration::from_millis(100)),
             // A thread cannot tick a million times a second, let alone 10^9 times.
             Case::Full | Case::Half | Case::Hammered => return None,

@@ -1,4 +1,4 @@
-//! What is asked of the server, by our own link or by redis-rs.
+//! The calls to the server, by our own client or by redis-rs.
 
 use redis::aio::MultiplexedConnection;
 use std::{sync::OnceLock, time::Duration};
@@ -11,7 +11,7 @@ use tollgate_redis::{Command, Link, RedisStore, Reply, Route, Script};
 /// Longer than a run.
 const LIFE: Duration = Duration::from_secs(600);
 
-/// GCRA as it is mostly written: numbers as text, a table as the reply, the time to live worked out.
+/// GCRA as it is usually written: numbers as text, a table as the reply, the time to live computed.
 /// ARGV: microseconds for one permit, burst, cost.
 const NAIVE: &str = "\
 local time = redis.call('TIME')
@@ -31,7 +31,7 @@ return { 1, math.floor((now - allow_at) / interval), -1, after - now }
 /// Arguments of the script above: an hour for each permit, and a burst that is never used up.
 const NAIVE_ROOMY: [&str; 3] = ["3600000000", "1000000", "1"];
 
-/// The ways to the server. Clones are the same.
+/// The connections to the server. Clones share them.
 #[derive(Clone)]
 pub(super) struct Target {
     pub(super) link: Link,
@@ -39,7 +39,7 @@ pub(super) struct Target {
     pub(super) peer: MultiplexedConnection,
 }
 
-/// What one call is.
+/// The content of one call.
 #[derive(Clone)]
 pub(super) enum Ask {
     Incr,
@@ -64,7 +64,7 @@ pub(super) enum Ask {
 }
 
 impl Ask {
-    /// Asks, and tells whether the caller may pass.
+    /// Makes the call, and returns whether the caller may pass.
     pub(super) async fn ask(&self, target: &Target, key: &[u8]) -> Result<bool, String> {
         let (link, store) = (&target.link, &target.store);
         match self {
@@ -106,7 +106,7 @@ impl Ask {
         }
     }
 
-    /// Takes permits at a cost, if it is about taking.
+    /// Takes permits at a cost, if the call takes permits.
     pub(super) async fn take<S: Store>(
         &self,
         store: &S,
@@ -130,7 +130,7 @@ impl Ask {
         decision.map(|it| it.is_allowed()).map_err(|it| it.to_string())
     }
 
-    /// Returns how many permits of a key make it refuse, if it is about taking.
+    /// Returns how many permits exhaust a key, if the call takes permits.
     pub(super) fn limit(&self) -> u64 {
         match self {
             Self::Take(policies) => policies.last().map_or(0, |it| it.quota().capacity()),

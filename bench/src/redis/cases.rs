@@ -7,11 +7,11 @@ use tollgate::{Algorithm, Quota, store::Policy};
 /// One row.
 pub(super) struct Case {
     pub(super) name: String,
-    /// What is asked about one key.
+    /// The call for one key.
     pub(super) hot: Ask,
-    /// What is asked about many; nothing if that says nothing new.
+    /// The call for many keys; `None` if it would add no information.
     pub(super) many: Option<Ask>,
-    /// What the answer must be; the keys are used up before if it is no.
+    /// The expected answer; if it is a denial, the keys are used up before.
     pub(super) is_allowed: bool,
 }
 
@@ -21,7 +21,7 @@ impl Case {
     }
 }
 
-/// Never used up, however long the run.
+/// Never used up, however long the run is.
 const ROOMY: u64 = 100_000_000;
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -80,8 +80,8 @@ fn both(cases: &mut Vec<Case>, name: &str, roomy: Quota, tight: Quota) -> Result
     Ok(())
 }
 
-/// A log that lets everybody pass and still has as many entries as its limit lets it have needs a
-/// window as short as its limit: 100 000 permits each second.
+/// A log that admits every call and still has as many entries as its limit allows needs a window as
+/// short as its limit: 100 000 permits each second.
 fn logs(cases: &mut Vec<Case>, name: &str, limit: u64, window_ms: u64) -> Result<(), String> {
     let log = Algorithm::SlidingLog;
     let busy = Quota::per(limit, Duration::from_millis(window_ms));

@@ -1,4 +1,4 @@
-//! Our client beside redis-rs and redis-benchmark: is the server the bound?
+//! Our client compared with redis-rs and redis-benchmark: is the server the bottleneck?
 
 use super::{
     ask::{Ask, key_of},
@@ -30,7 +30,7 @@ pub(super) fn run(bench: &Bench) {
     );
     let headings = CALLERS.iter().map(|callers| format!("{callers} callers")).collect();
     let mut grid = Grid::new(ROWS.map(String::from).to_vec(), headings);
-    // How many requests redis-benchmark shall make, by column: about as many as fit.
+    // How many requests redis-benchmark makes, by column: about as many as fit.
     let mut requests = CALLERS.map(|callers| 2_000 * callers.min(16) as u64);
     let mut failed = None;
     for round in 1..=bench.extent.rounds {
@@ -78,7 +78,7 @@ fn measure(bench: &Bench, row: usize, (callers, requests): (usize, u64)) -> Resu
     let outside = |connections, pipeline| Outside { connections, pipeline, keys: 1, requests };
     let ask = match row {
         0 => return outside(1, callers).measure(bench),
-        // Slower by as much: it would take seconds.
+        // It is slower by this factor, so it would take seconds.
         1 => {
             return Outside { requests: (requests / 4).max(20_000), ..outside(callers, 1) }
                 .measure(bench);

@@ -6,7 +6,7 @@ use crate::{
     table::{Table, figure},
 };
 
-/// What was measured: by row, by column, by round.
+/// The measured values: by row, by column, by round.
 pub(super) struct Grid {
     rows: Vec<String>,
     columns: Vec<String>,
@@ -51,7 +51,8 @@ impl Grid {
         median_ratio(&picked(row), &picked(base))
     }
 
-    /// Returns the table in which a cell is the ratio to row `base`, and what `show` says of the median.
+    /// Returns the table in which a cell is the ratio to row `base`, and the text that `show` makes
+    /// of the median.
     pub(super) fn table(
         &self,
         base: usize,
@@ -75,7 +76,7 @@ impl Grid {
         table
     }
 
-    /// Returns the cells in which more than one of a hundred decisions was not as it should be.
+    /// Returns the cells in which more than one of a hundred decisions was wrong.
     pub(super) fn strays(&self, is_allowed: impl Fn(usize) -> bool) -> Vec<String> {
         let mut strays = Vec::new();
         for (row, name) in self.rows.iter().enumerate() {

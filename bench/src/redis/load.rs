@@ -1,4 +1,4 @@
-//! Callers that ask again as soon as they are answered.
+//! Callers that call again as soon as they have an answer.
 
 use std::{
     future::Future,
@@ -6,18 +6,18 @@ use std::{
 };
 use tokio::task::{JoinSet, yield_now};
 
-/// So many decisions a caller makes before it lets the others run in any case. Decisions that need no
-/// server never wait, and the connection lives on the same thread.
+/// A caller makes this many decisions before it yields to the others in any case. Decisions that
+/// need no server never wait, and the connection runs on the same thread.
 const TURN: u64 = 32;
 
-/// What the callers were told.
+/// The answers that the callers got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) decisions: u64,
     pub(super) allowed: u64,
 }
 
-/// Lets callers ask for a time. Each call gets a number that looks random.
+/// Makes callers call for a time. Each call gets a number that looks random.
 pub(super) async fn closed_loop<A, F>(
     callers: usize,
     time: Duration,
@@ -53,7 +53,7 @@ where
     Ok(sum)
 }
 
-/// Asks for each number below `count` once, 64 at a time.
+/// Calls for each number below `count` once, 64 at a time.
 pub(super) async fn each<A, F>(count: u64, ask: A) -> Result<(), String>
 where
     A: Fn(u64) -> F + Clone + Send + 'static,

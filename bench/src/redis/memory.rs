@@ -1,4 +1,4 @@
-//! How much of the server's memory a key takes.
+//! The server's memory for a key.
 
 use super::{
     ask::{Ask, Target, key_of},
@@ -12,7 +12,8 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 use tollgate::{Algorithm, Quota, store::Policy};
 
-/// As many with `--quick`: a table that doubles is at another point of its growth with fewer.
+/// The same with `--quick`: with fewer keys, a table that doubles is at another point of its
+/// growth.
 const KEYS: u64 = 100_000;
 
 /// Prints the bytes for each key.
@@ -48,7 +49,7 @@ pub(super) fn run(bench: &Bench) {
     println!("{table}");
 }
 
-/// The rows, INCR first: what is asked, and how often of each key.
+/// The rows, INCR first: the call, and how often it is made for each key.
 fn rows() -> Result<Vec<(String, Ask, u64)>, String> {
     let day = Duration::from_secs(86_400);
     let mut rows = vec![("INCR".to_owned(), Ask::Incr, 1)];
@@ -71,7 +72,7 @@ fn rows() -> Result<Vec<(String, Ask, u64)>, String> {
     Ok(rows)
 }
 
-/// Returns the growth for each key, and what the server says of one.
+/// Returns the growth for each key, and the size of one key that the server reports.
 fn fill(bench: &Bench, ask: &Arc<Ask>, takes: u64) -> Result<(f64, Option<f64>), String> {
     bench.redis.try_cli(&["FLUSHALL", "SYNC"])?;
     let call = |target: Target| {
@@ -86,7 +87,7 @@ fn fill(bench: &Bench, ask: &Arc<Ask>, takes: u64) -> Result<(f64, Option<f64>),
             }
         }
     };
-    // The script is known and the buffers are there before the first reading.
+    // The scripts are loaded and the buffers allocated before the first reading.
     bench.block_on(load::each(64, call(bench.target.clone())))?;
     bench.redis.try_cli(&["FLUSHALL", "SYNC"])?;
     let before = used_memory(bench)?;

@@ -1,14 +1,14 @@
-//! redis-benchmark: a client that nobody suspects to be ours.
+//! redis-benchmark: an independent client.
 
 use super::server::{Bench, Sample};
 use std::process::{Command, Stdio};
 
-/// How redis-benchmark is to call INCR.
+/// The arguments with which redis-benchmark calls INCR.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outside {
     pub(super) connections: usize,
     pub(super) pipeline: usize,
-    /// Of how many keys; one is the same key always.
+    /// The number of keys; one means always the same key.
     pub(super) keys: u64,
     pub(super) requests: u64,
 }
@@ -32,7 +32,7 @@ impl Outside {
             decisions,
             seconds,
             server_us,
-            // Not known of another process.
+            // Unknown for another process.
             client_us: f64::NAN,
             calls: decisions,
             allowed: decisions,
@@ -56,7 +56,7 @@ impl Outside {
     }
 }
 
-/// Reads the rate out of what `--csv` prints.
+/// Reads the rate from the output of `--csv`.
 fn rate(text: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.starts_with("\"INCR\""))?;
     line.split(',').nth(1)?.trim_matches('"').parse().ok()

@@ -1,4 +1,4 @@
-//! What a decision of each kind costs.
+//! The cost of each kind of decision.
 
 use super::{
     ask::{Ask, key_of},
@@ -11,7 +11,7 @@ use super::{
 use crate::harness::progress;
 use std::sync::Arc;
 
-/// How many callers, and whether they ask for many keys.
+/// How many callers, and whether they use many keys.
 #[derive(Clone, Copy)]
 struct Column {
     callers: usize,
@@ -26,13 +26,13 @@ const COLUMNS: [Column; 5] = [
     Column { callers: 256, is_many: true },
 ];
 
-/// So many of them are measured with `--quick`.
+/// How many of them are measured with `--quick`.
 const QUICK: usize = 3;
 
-/// The only key where there is one.
+/// The only key of the columns with one key.
 const HOT: u64 = 0;
 
-/// Prints what each kind of decision costs the server and the client, and how many there are.
+/// Prints the cost of each kind of decision to the server and the client, and their rates.
 pub(super) fn run(bench: &Bench) {
     println!("### What a decision costs\n");
     let cases = match cases::all().and_then(|cases| prepare(bench, &cases).map(|()| cases)) {
@@ -89,8 +89,8 @@ fn note(sample: Result<Option<Sample>, String>, errors: &mut Vec<String>) -> Opt
     }
 }
 
-/// Uses up the keys of what is to be denied, and asks everything once: the server knows all scripts
-/// afterwards.
+/// Uses up the keys whose calls should be denied, and makes each call once: the server has all
+/// scripts afterwards.
 fn prepare(bench: &Bench, cases: &[Case]) -> Result<(), String> {
     let target = &bench.target;
     for case in cases {

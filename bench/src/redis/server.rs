@@ -1,4 +1,4 @@
-//! The server, the connections to it, and what one measurement is.
+//! The server, the connections to it, and a single measurement.
 
 use super::{Extent, ask::Target, load};
 use crate::machine::process_cpu_ns;
@@ -11,10 +11,10 @@ use tokio::runtime::{Builder, Runtime};
 use tollgate_redis::{Link, RedisStore, Settings};
 use tollgate_rig::{Flavor, Redis};
 
-/// Longer than any pause of a busy machine: here a late answer is to be counted, not dropped.
+/// Longer than any pause of a busy machine: here a late answer should count, not be dropped.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What one measurement found.
+/// The result of one measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     pub(super) decisions: f64,
@@ -25,7 +25,7 @@ pub(super) struct Sample {
     pub(super) client_us: f64,
     /// Calls that were sent to the server.
     pub(super) calls: f64,
-    /// Decisions that let the caller pass.
+    /// Decisions that admitted the caller.
     pub(super) allowed: f64,
 }
 
@@ -52,7 +52,7 @@ impl Sample {
     }
 }
 
-/// Everything that runs.
+/// The running server, the connections and the settings.
 pub(super) struct Bench {
     pub(super) extent: Extent,
     pub(super) target: Target,
@@ -82,23 +82,23 @@ impl Bench {
         Ok(Self { extent, target, redis, runtime })
     }
 
-    /// Opens one more link to the server.
+    /// Opens one more connection to the server.
     pub(super) fn open(&self) -> Result<Link, String> {
         self.runtime.block_on(open(&self.redis.url()))
     }
 
-    /// Returns what the server calls itself.
+    /// Returns the name and version that the server reports.
     pub(super) fn version(&self) -> String {
         let info = self.redis.info("server");
         format!("redis-server {}", info.get("redis_version").map_or("unknown", String::as_str))
     }
 
-    /// Runs something to its end, unmeasured.
+    /// Runs a future to its end, unmeasured.
     pub(super) fn block_on<R>(&self, future: impl Future<Output = R>) -> R {
         self.runtime.block_on(future)
     }
 
-    /// Lets `callers` ask again and again. `link` is the one whose calls are counted.
+    /// Makes `callers` call again and again. The calls of `link` are counted.
     pub(super) fn measure<A, F>(
         &self,
         link: &Link,

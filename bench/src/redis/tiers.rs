@@ -1,4 +1,4 @@
-//! Decisions that mostly need no server: leases, remembered refusals, calls that are joined.
+//! Decisions that mostly need no server: leases, remembered refusals, joined calls.
 
 use super::{
     ask::key_of,
@@ -32,7 +32,7 @@ impl Either {
     }
 }
 
-/// One row: a store, the link below it, who asks and for what.
+/// One row: a store, the connection below it, the callers and their policy.
 struct Row {
     name: &'static str,
     /// The row that it is compared with.
@@ -43,7 +43,7 @@ struct Row {
     callers: usize,
 }
 
-/// Prints what the two tiers and joined calls save.
+/// Prints the savings of two tiers and of joined calls.
 pub(super) fn run(bench: &Bench) {
     println!("### Two tiers, and joined calls\n");
     println!(
@@ -108,7 +108,7 @@ fn measure(bench: &Bench, row: &Row) -> Result<Sample, String> {
 
 fn rows(bench: &Bench) -> Result<Vec<Row>, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    // A link for each row, so that its calls are counted apart.
+    // Each row has a connection of its own, so that its calls are counted separately.
     let plain = |join_above: u32| {
         let link = bench.open()?;
         let store = RedisStore::builder(link.clone()).join_above(join_above).build();

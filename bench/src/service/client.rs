@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::{path::PathBuf, process::Command};
 
-/// What one run found.
+/// The result of one run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) rate: f64,
@@ -20,7 +20,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Runs for the time that all rows take; nothing, and a line on standard error, if it failed.
+    /// Runs for the time that all rows take; `None`, and a line on standard error, if it failed.
     pub(super) fn timed(&self, words: &[String]) -> Option<Found> {
         let mut all = words.to_vec();
         all.extend(["--duration", self.duration, "--warmup", self.warmup].map(String::from));

@@ -12,7 +12,7 @@ pub(super) const FLAG: &str = "--echo";
 /// A framed message of two bytes: the overall code is OK.
 const ANSWER: &[u8] = &[0, 0, 0, 0, 2, 0x08, 0x01];
 
-/// Serves until killed, if the command line asks for it.
+/// Serves until killed, if the command line has the hidden argument.
 pub(crate) fn answer(mut arguments: impl Iterator<Item = String>) -> Option<ExitCode> {
     if arguments.next()? != FLAG {
         return None;
@@ -47,7 +47,7 @@ async fn connection(stream: TcpStream) {
             let _ = reply(respond);
             continue;
         }
-        // The message comes with the headers or just behind them; it is dropped unread.
+        // The message comes with the headers or right after them; it is dropped unread.
         tokio::spawn(async move {
             while let Some(Ok(piece)) = body.data().await {
                 let _ = body.flow_control().release_capacity(piece.len());

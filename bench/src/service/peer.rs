@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// A GCRA as people write it for Redis: one key, the time of Redis, five numbers as answer.
+/// A GCRA as it is usually written for Redis: one key, the time of Redis, five numbers as answer.
 const LUA_GCRA: &str = "\
 local time = redis.call('TIME') \
 local now = time[1] * 1000 + math.floor(time[2] / 1000) \
@@ -19,7 +19,7 @@ if left < 0 then return {1, burst, 0, math.ceil(-left / 1000), math.ceil((tat - 
 redis.call('SET', KEYS[1], after, 'PX', math.ceil(after - now)) \
 return {0, burst, math.floor(left / step), -1, math.ceil((after - now) / 1000)}";
 
-/// A peer that runs.
+/// A running peer.
 pub(super) struct Peer {
     pub(super) server: Server,
     /// One address for each protocol it speaks; empty where it speaks none.

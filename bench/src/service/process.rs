@@ -17,7 +17,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts a process; what it prints is thrown away.
+    /// Starts a process and discards its output.
     pub(super) fn spawn(command: &mut Command) -> Result<Self, String> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match command.spawn() {
@@ -42,7 +42,7 @@ impl Drop for Server {
     }
 }
 
-/// Returns a port that nobody listens on.
+/// Returns a port without a listener.
 pub(super) fn free_port() -> Result<u16, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())

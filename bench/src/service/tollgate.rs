@@ -1,4 +1,4 @@
-//! Our own service: how it is built, started and told apart from its peers.
+//! Our own service: how it is built, started and distinguished from its peers.
 //!
 //! Everything the benchmark knows about `tollgate serve` is in this file.
 
@@ -9,17 +9,17 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// How many threads of the service decide. Redis has one, so this is one too.
+/// How many worker threads the service has. Redis has one, so this is one too.
 pub(super) const WORKERS: u32 = 1;
 
 /// The command of the RESP rows.
 pub(super) const THROTTLE: &str = "CL.THROTTLE {key} 99 100 60";
 
-/// What the HTTP rows ask for.
+/// The request of the HTTP rows.
 pub(super) const HTTP: [&str; 4] =
     ["--path", "/v1/check", "--body", r#"{"policy":"api","key":"{key}"}"#];
 
-/// What the gRPC rows ask for.
+/// The request of the gRPC rows.
 pub(super) const GRPC: [&str; 4] = ["--domain", "api", "--descriptor", "user={key}"];
 
 /// The configuration that the requests above refer to: 100 each minute and key.
@@ -30,7 +30,7 @@ descriptors:
     rate_limit: {name: api, unit: minute, requests_per_unit: 100}
 ";
 
-/// Where the service listens.
+/// The addresses of the service.
 pub(super) struct Tollgate {
     pub(super) server: Server,
     pub(super) http: String,
@@ -38,7 +38,7 @@ pub(super) struct Tollgate {
     pub(super) resp: String,
 }
 
-/// Builds the release program and returns where it is.
+/// Builds the release program and returns its path.
 pub(super) fn build() -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

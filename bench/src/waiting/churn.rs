@@ -1,4 +1,4 @@
-//! A crowd in which many give up: do their permits go to somebody else?
+//! Many waiting tasks, of which many give up: do their permits go to other tasks?
 
 use super::{Case, Extent, Rate, Rounds, Row, Sample, all, blocks, percent, whole};
 use crate::{
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const RATE: Rate = Rate { per_second: 1000, burst: 1 };
 const TASKS: usize = 1000;
-/// Twice what it takes to serve all in turn.
+/// Twice the time in which all are served once.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Prints the table.

@@ -1,4 +1,4 @@
-//! A crowd of mixed costs: is a large request starved by small ones?
+//! Waiting tasks of mixed costs: do small requests starve a large one?
 
 use super::{
     Case, Extent, Rate, Rounds, Row, Sample, blocks, percent, seats::COST_MAX, weighing, whole,

@@ -1,4 +1,4 @@
-//! Crowds of one cost: the rate, what it takes, and whether all get the same.
+//! Tasks of one cost: the rate, its cost, and whether all tasks get the same.
 
 use super::{Case, Extent, Rate, Rounds, Row, Sample, all, blocks, percent, seats::SLACK, whole};
 use crate::{
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 const RATE: Rate = Rate { per_second: 1000, burst: 1 };
 
-/// Prints a table for each size of the crowd.
+/// Prints a table for each number of tasks.
 pub(super) fn run(extent: Extent) {
     for tasks in [100, 1000, 10_000] {
-        // In so much time everybody gets at least one, if all get the same.
+        // In this time every task gets at least one permit, if all get the same.
         let turns = Duration::from_millis(tasks as u64 * 5 / 4);
         let time = extent.time.max(turns);
         let case = Case { tasks, rate: RATE, time, cost: |_| 1, patience: None };

@@ -1,9 +1,9 @@
-//! More callers than permits, for ever: who is served, and after how long?
+//! More callers than permits, for ever: which callers are served, and after how long?
 //!
 //! Callers come at a steady pace, half as many again as the rate allows, and leave when they have
-//! waited too long. In the order of asking everybody waits until almost too late. Newest first
-//! serves most callers at once, and those who leave are the ones who would have left anyway. A
-//! limiter that books time for callers who left serves nobody in the end.
+//! waited too long. In the order of arrival every caller waits until almost too late. Newest first
+//! serves most callers at once, and the callers that leave are those that would have left anyway. A
+//! limiter that books time for callers that left serves no caller in the end.
 
 use super::{
     Extent, NewestFirst, Rate, Rounds, Row, all, crowd::runtime, percent, subject::Waiting, whole,
@@ -23,15 +23,15 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 const RATE: Rate = Rate { per_second: 1000, burst: 1 };
 const CALLERS_PER_SECOND: f64 = 1500.0;
 const PATIENCE: Duration = Duration::from_millis(500);
-/// After so long the queue is as long as it gets.
+/// After this time the queue has its final length.
 const WARM_UP: Duration = Duration::from_millis(1500);
 
-/// What one measurement saw.
+/// The results of one measurement.
 pub(super) struct Served {
     seconds: f64,
     cpu_us: f64,
     served: f64,
-    /// Waits of those who were served; no number if nobody was.
+    /// Waits of the callers that were served; NaN if none was.
     half_ms: f64,
     slow_ms: f64,
     slowest_ms: f64,
@@ -76,7 +76,7 @@ pub(super) fn measure<W: Waiting>(time: Duration) -> Result<Served, String> {
     runtime()?.block_on(watch::<W>(time))
 }
 
-/// When callers were served and how long they had waited, in nanoseconds; or why not.
+/// When callers were served and how long they had waited, in nanoseconds; or the error.
 type Log = Mutex<Result<Vec<(u64, u64)>, String>>;
 
 async fn watch<W: Waiting>(time: Duration) -> Result<Served, String> {
@@ -103,7 +103,7 @@ async fn watch<W: Waiting>(time: Duration) -> Result<Served, String> {
     })
 }
 
-/// Sends callers at their pace for so long.
+/// Sends callers at their pace for this time.
 async fn send<W: Waiting>(limiter: &Arc<W>, log: &Arc<Log>, time: Duration) {
     let (start, mut sent) = (Instant::now(), 0);
     let mut pace = interval(Duration::from_millis(1));

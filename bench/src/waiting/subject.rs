@@ -1,4 +1,4 @@
-//! The limiters, each as its own documentation says to wait with it.
+//! The limiters, each with the way to wait that its own documentation recommends.
 
 use super::crowd::Rate;
 use governor::{DefaultDirectRateLimiter, Jitter, Quota, RateLimiter};
@@ -10,7 +10,7 @@ pub(super) trait Waiting: Send + Sync + Sized + 'static {
     /// Makes one. It is called on the runtime.
     fn new(rate: Rate) -> Result<Self, String>;
 
-    /// Waits for so many permits.
+    /// Waits for this many permits.
     fn acquire(&self, cost: u64) -> impl Future<Output = Result<(), String>> + Send;
 }
 
@@ -23,7 +23,7 @@ fn nonzero(value: u64) -> Result<NonZeroU32, String> {
     small.ok_or_else(|| format!("governor takes 1 to 2^32 - 1, not {value}"))
 }
 
-/// governor: whoever is refused sleeps until it could pass, and tries again.
+/// governor: a refused caller sleeps until it could pass, and tries again.
 pub(super) struct Governor(pub(super) DefaultDirectRateLimiter);
 
 impl Waiting for Governor {
@@ -94,7 +94,7 @@ impl Waiting for LeakyUnfair {
     }
 }
 
-/// async-rate-limiter: books a time and sleeps; knows no costs.
+/// async-rate-limiter: books a time and sleeps; has no costs.
 pub(super) struct AsyncRateLimiter(async_rate_limiter::RateLimiter);
 
 impl Waiting for AsyncRateLimiter {
@@ -117,7 +117,7 @@ fn builder(rate: Rate) -> LimiterBuilder {
     Limiter::builder(tollgate::Quota::per_second(rate.per_second).burst(rate.burst))
 }
 
-/// What one can do without a queue: book a time, and sleep until it comes.
+/// A limiter without a queue: books a time, and sleeps until then.
 pub(super) struct Reserving(pub(super) Limiter);
 
 impl Reserving {
@@ -144,10 +144,10 @@ impl Waiting for Reserving {
     }
 }
 
-/// More than any crowd here.
+/// More than the tasks of any table here.
 const WAITING_MAX: usize = 20_000;
 
-/// tollgate's queue, in the order of asking.
+/// tollgate's queue, in the order of arrival.
 pub(super) struct Fifo(Limiter);
 
 impl Fifo {

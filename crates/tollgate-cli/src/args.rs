@@ -1,4 +1,4 @@
-//! The command line, taken apart and not judged yet.
+//! The parsed command line, before it is checked.
 
 use crate::{check::CheckArgs, load::LoadArgs, serve::ServeArgs, soak::SoakArgs};
 use clap::{
@@ -55,7 +55,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Reads a command line; prints why and exits if it makes no sense.
+    /// Reads a command line; if it is invalid, prints why and exits.
     pub(crate) fn read(line: impl IntoIterator<Item: Into<OsString> + Clone>) -> Self {
         let mut command = command();
         let line: Vec<OsString> = line.into_iter().map(Into::into).collect();
@@ -152,7 +152,7 @@ pub(crate) enum Job {
     Show(Command),
     /// Send requests to a server and measure throughput and latency
     Load(Box<LoadArgs>),
-    /// Run the service under mixed load for long, and tell whether its memory and its counters stay right
+    /// Run the service under mixed load for long, and judge its memory and counters
     Soak(SoakArgs),
     /// Watch a server live: which policies are busy, and which keys they deny
     #[cfg(feature = "top")]

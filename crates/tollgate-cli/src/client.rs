@@ -1,7 +1,7 @@
 //! A small HTTP client for the administrators' interface, over TCP, a Unix socket or TLS.
 //!
-//! One connection per request. An answer is at most 64 MiB long, and a request takes at most
-//! five seconds.
+//! One connection per request. A response is at most 64 MiB long, and a request takes at most five
+//! seconds.
 
 use crate::{target::Target, text::escaped};
 use serde::de::DeserializeOwned;
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MOST_BYTES: u64 = 64 << 20;
 const MOST_HEADERS: usize = 64;
 
-/// Asks one server.
+/// Sends requests to one server.
 #[derive(Debug)]
 pub(crate) struct Client {
     target: Target,
@@ -24,7 +24,7 @@ pub(crate) struct Client {
     runtime: Runtime,
 }
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug)]
 pub(crate) struct ClientError(String);
 
@@ -50,12 +50,12 @@ impl Client {
         Ok(Self { target, token, runtime })
     }
 
-    /// Returns whom it asks.
+    /// Returns the server that it sends requests to.
     pub(crate) const fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Asks, and reads the answer as JSON.
+    /// Sends a request, and reads the response as JSON.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let body = self.fetch(path)?;
         serde_json::from_slice(&body)
@@ -64,7 +64,7 @@ impl Client {
 
     fn wrong(&self, path: &str, text: fmt::Arguments<'_>) -> ClientError {
         let path = path.split('?').next().unwrap_or(path);
-        // The server wrote a part of it.
+        // The text contains input from the server.
         ClientError(escaped(&format!("{}: GET {path}: {text}", self.target)))
     }
 
@@ -119,14 +119,15 @@ impl Client {
         stream.flush().await?;
         let mut answer = Vec::new();
         match stream.take(MOST_BYTES).read_to_end(&mut answer).await {
-            // A server may close without the alert that ends TLS; `split` knows a whole answer.
+            // A server may close without the alert that ends TLS; `split` checks that the response
+            // is complete.
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
             _ => Ok(answer),
         }
     }
 }
 
-/// Returns status and body of an answer that ends with the connection.
+/// Returns the status and body of a response that ends with the connection.
 fn split(answer: &[u8]) -> Option<(u16, &[u8])> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
@@ -140,7 +141,7 @@ fn split(answer: &[u8]) -> Option<(u16, &[u8])> {
     (body.len() == length).then_some((response.code?, body))
 }
 
-/// Writes a value so that it can stand in a query.
+/// Encodes a value for use in a query.
 pub(crate) fn encoded(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     for byte in value.bytes() {

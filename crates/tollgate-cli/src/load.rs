@@ -390,7 +390,7 @@ impl Watch<'_> {
         if self.progress {
             let (seconds, errors) = (now / 1_000_000_000, crate::counted(tally.errors, "error"));
             let p99 = tally.latency_ms().p99;
-            // If standard error is closed, nobody wants to know.
+            // If standard error is closed, the line is lost.
             let _ignored =
                 write!(io::stderr(), "\r{seconds:>4} s {rate:>9}/s  p99 {p99:>9.3} ms  {errors} ");
         }

@@ -36,7 +36,7 @@ use std::{
     process::ExitCode,
 };
 
-/// The exit code of a command line that makes no sense; clap uses the same.
+/// The exit code of an invalid command line; clap uses the same.
 const BAD_INPUT: u8 = 2;
 
 fn main() -> ExitCode {
@@ -85,7 +85,7 @@ fn counted(count: u64, noun: &str) -> String {
     }
 }
 
-/// Writes to standard error; if that is closed, nobody wants to know.
+/// Writes to standard error; if that is closed, the text is lost.
 fn complain(text: std::fmt::Arguments<'_>) {
     let _ignored = writeln!(io::stderr(), "error: {text}");
 }

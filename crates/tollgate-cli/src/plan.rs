@@ -1,4 +1,4 @@
-//! What to do: the command line, judged.
+//! The plan of a run: the checked command line.
 
 use crate::{
     args::{Command, CompareArgs, Format, TableArgs, Traffic},
@@ -10,7 +10,7 @@ use crate::{
 };
 use tollgate::{Algorithm, Quota, QuotaError};
 
-/// A command line that makes no sense. The text names the value, the rule and a way out.
+/// An invalid command line. The text names the value, the rule and a way out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InputError(pub(crate) String);
 
@@ -20,7 +20,7 @@ impl InputError {
     }
 }
 
-/// What to report. Everything that can be refused has been refused by now.
+/// The report to write. Every invalid argument has been rejected before.
 #[derive(Debug)]
 pub(crate) enum Plan {
     Table(Table),
@@ -33,17 +33,17 @@ pub(crate) struct Table {
     pub(crate) replay: Replay,
     pub(crate) events: Events,
     pub(crate) format: Format,
-    /// What to print below the table, for those who are new here.
+    /// Hints to print below the table, for new users.
     pub(crate) hints: &'static str,
 }
 
-/// The same events through every algorithm.
+/// A comparison: the same events through every algorithm.
 #[derive(Debug)]
 pub(crate) struct Comparison {
     pub(crate) quota: Quota,
     pub(crate) events: Events,
     pub(crate) replays: Vec<Replay>,
-    /// What was changed or left out, and why.
+    /// The changes and omissions, with their reasons.
     pub(crate) notes: Vec<String>,
 }
 
@@ -115,7 +115,7 @@ fn compare(args: &CompareArgs) -> Result<Comparison, InputError> {
     Ok(Comparison { quota, events, replays, notes })
 }
 
-/// The quota of a first look: small enough to be emptied in a few rows.
+/// The default quota: small enough to be exhausted in a few rows.
 fn default_quota(algorithm: Algorithm) -> Quota {
     match algorithm {
         Algorithm::Gcra => Quota::per_second(5).burst(3),

@@ -1,9 +1,9 @@
-//! Events through one limiter, on a clock that only moves when told to.
+//! Runs events through one limiter, on a manual clock.
 
 use std::time::Duration;
 use tollgate::{Algorithm, Clock, Decision, Limiter, Quota, QuotaError, Tick};
 
-/// What meets a limiter.
+/// The events for a limiter.
 #[derive(Debug)]
 pub(crate) struct Events {
     /// The text that describes the ticks.
@@ -14,7 +14,7 @@ pub(crate) struct Events {
     pub(crate) cost: u64,
 }
 
-/// What a limiter answered, event by event.
+/// The decisions of a limiter, event by event.
 #[derive(Debug)]
 pub(crate) struct Replay {
     pub(crate) quota: Quota,

@@ -1,4 +1,4 @@
-//! What is printed.
+//! Prints reports.
 
 mod compare;
 mod explain;
@@ -8,7 +8,7 @@ mod table;
 use crate::{args::Format, plan::Plan};
 use std::io::{self, Write};
 
-/// Writes the report that was planned.
+/// Writes the planned report.
 pub(crate) fn write(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
     match plan {
         Plan::Table(plan) => match plan.format {

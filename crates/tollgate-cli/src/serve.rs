@@ -62,7 +62,7 @@ pub(crate) struct ServeArgs {
         "Listeners (HOST:PORT, unix:PATH or off)", value_parser = endpoint)]
     resp: Option<Endpoint>,
 
-    /// Admin API and Prometheus metrics [default: 127.0.0.1:6070]
+    /// Admin API, dashboard (in a browser) and Prometheus metrics [default: 127.0.0.1:6070]
     #[arg(long, value_name = "ADDRESS", help_heading = 
         "Listeners (HOST:PORT, unix:PATH or off)", value_parser = endpoint)]
     admin: Option<Endpoint>,
@@ -230,7 +230,7 @@ struct TraceArgs {
 }
 
 impl TraceArgs {
-    /// Starts to send traces, if that is wanted.
+    /// Starts to send traces, if a collector is set.
     fn start(&self, server: &Server) -> Result<(), String> {
         let Some(endpoint) = self.otlp.clone() else { return Ok(()) };
         let settings = TraceSettings { endpoint, sample: self.trace_sample };
@@ -339,10 +339,10 @@ impl ServeArgs {
     }
 }
 
-/// Serves until it is told to stop.
+/// Serves until a signal stops the service.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
     let log = args.log.start()?;
-    // The server logs the limit with the bounds that follow from it.
+    // The server logs the limit together with the bounds that follow from it.
     let _ = raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
@@ -365,19 +365,19 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
     }
 }
 
-/// How long a start that a signal ends may take to give back what it has bound.
+/// How long an interrupted start may take to release the addresses that it has bound.
 const BIND_REST: Duration = Duration::from_millis(500);
 
 async fn serve(args: &ServeArgs, log: &Log) -> Result<(), String> {
-    // Whoever sees a listener may send a signal, so those come first.
+    // A program that sees a listener may send a signal, so signal handlers come first.
     let mut signals = Signals::listen()?;
     let source = args.source();
-    // Files are read on a thread of their own: one that does not answer must not block signals.
+    // A separate thread reads the files: an unresponsive file system must not block signals.
     let mut bound = tokio::task::spawn_blocking(move || Server::bind(source, &Clock::monotonic()));
     let server = tokio::select! {
         bound = &mut bound => bound.map_err(|error| error.to_string())?,
         () = Signals::stop(&mut signals.terminate, &mut signals.interrupt) => {
-            // Listeners that are bound already take their Unix sockets along.
+            // Listeners that are already bound remove their Unix sockets.
             let _ = tokio::time::timeout(BIND_REST, bound).await;
             return Ok(());
         }
@@ -385,7 +385,7 @@ async fn serve(args: &ServeArgs, log: &Log) -> Result<(), String> {
     let server = server.map_err(|error| error.to_string())?;
     args.trace.start(&server)?;
     server.shared().admin.set_lost_log_lines(log.lost_lines());
-    // The banner does not pass through the log.
+    // The banner does not go through the log.
     log.flush();
     banner::print(&server, args.log.log_format);
     let (stop, stopped) = mpsc::channel(1);
@@ -393,7 +393,7 @@ async fn serve(args: &ServeArgs, log: &Log) -> Result<(), String> {
     server.run(stopped).await.map_err(|error| error.to_string())
 }
 
-/// The signals that the process listens to.
+/// The signals that the process handles.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -412,7 +412,7 @@ impl Signals {
         })
     }
 
-    /// Waits for a signal to stop.
+    /// Waits for a signal that stops the process.
     async fn stop(terminate: &mut Signal, interrupt: &mut Signal) {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -421,12 +421,12 @@ impl Signals {
         notify("STOPPING=1");
     }
 
-    /// Sends each signal to stop to the server. Meanwhile SIGHUP loads the configuration.
+    /// Forwards each stop signal to the server. SIGHUP reloads the configuration.
     async fn forward(mut self, manager: Arc<Manager>, stop: mpsc::Sender<()>) {
         loop {
             tokio::select! {
                 () = Self::stop(&mut self.terminate, &mut self.interrupt) => {
-                    // A server that has not taken the last one yet needs no other.
+                    // If the server has not received the last message yet, it needs no other.
                     let _ = stop.try_send(());
                 }
                 _ = self.hang_up.recv() => {

@@ -92,7 +92,7 @@ impl Address {
             return Ok(Self::Unix(path.into()));
         }
         if text.contains('@') {
-            // What stands before it may be a password: it is not repeated.
+            // The text before it may be a password, so the error does not repeat it.
             return Err("an address cannot contain a user or a password; write HOST:PORT".into());
         }
         let text = text.strip_suffix('/').unwrap_or(text);

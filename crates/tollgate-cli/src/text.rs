@@ -23,7 +23,7 @@ pub(crate) fn escaped(text: &str) -> String {
     out
 }
 
-/// Escapes a text, and cuts it to a number of cells; what is left out shows as an ellipsis.
+/// Escapes a text, and cuts it to a number of cells; an ellipsis marks the cut.
 #[cfg(feature = "top")]
 pub(crate) fn fit(text: &str, cells: u16) -> String {
     let text = escaped(text);

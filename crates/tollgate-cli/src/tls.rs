@@ -63,7 +63,7 @@ mod with {
     use std::{fmt, path::Path, sync::Arc};
     use tokio_rustls::TlsConnector;
 
-    /// What a handshake needs; the files are read once.
+    /// The configuration of handshakes; the files are read once.
     #[derive(Clone, Debug)]
     pub(crate) struct Tls {
         config: Arc<ClientConfig>,

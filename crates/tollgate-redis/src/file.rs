@@ -11,7 +11,7 @@ use std::{
 ///
 /// # Errors
 ///
-/// When the path names something else, such as a pipe, whose reader could wait for ever; when the
+/// When the path names something else, such as a pipe, whose reader could wait forever; when the
 /// file is longer; and when it cannot be read.
 ///
 /// # Examples

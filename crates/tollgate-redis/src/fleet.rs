@@ -54,7 +54,7 @@ impl FleetSize {
     ///
     /// # Errors
     ///
-    /// When the name or the settings make no sense, or there is no runtime.
+    /// When the name or the settings are invalid, or there is no runtime.
     ///
     /// # Examples
     ///
@@ -100,7 +100,7 @@ impl fmt::Debug for FleetSize {
     }
 }
 
-/// Why a fleet or a fair share cannot be joined: a setting that makes no sense, or no runtime.
+/// Why a fleet or a fair share cannot be joined: an invalid setting, or no runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinError(String);
 

@@ -42,7 +42,7 @@ impl Script {
         &self.sha
     }
 
-    /// Starts a call by the SHA-1, with so many keys and arguments to be pushed, keys first.
+    /// Starts a call by the SHA-1. The caller pushes this many keys and arguments, keys first.
     #[must_use]
     pub fn call(&self, keys: usize, arguments: usize) -> Command {
         let mut command = Command::new("EVALSHA", 2 + keys + arguments);

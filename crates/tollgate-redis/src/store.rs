@@ -153,7 +153,7 @@ impl RedisStore {
         Rule::new(quota, algorithm, since, grace)
     }
 
-    /// Starts a call, with room for the time if that is given.
+    /// Starts a call, with capacity for the time if the call must send it.
     fn call(&self, script: &Script, keys: usize, arguments: usize) -> Command {
         script.call(keys, arguments + usize::from(self.shared.is_time_given))
     }
@@ -170,7 +170,7 @@ impl RedisStore {
         Ok(self.shared.link.run(Route::Slot(slot), script, command).await?)
     }
 
-    /// Returns a number that nobody guesses, below 2^50.
+    /// Returns an unpredictable number below 2^50.
     fn random(&self) -> u64 {
         // ORDERING: Relaxed. A number that is given out once.
         let next = self.shared.next_id.fetch_add(1, Relaxed);

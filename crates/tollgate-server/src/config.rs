@@ -1,4 +1,4 @@
-//! What a configuration says, read and judged but not compiled yet.
+//! A configuration, read and checked but not compiled yet.
 //!
 //! A configuration is one or more YAML files. Each has at most one domain; its `descriptors` are a
 //! superset of envoyproxy/ratelimit's, whose files load unchanged.
@@ -38,7 +38,7 @@ use tollgate_tower::answer::Legacy;
 /// A small policy with comments, to start from.
 pub const EXAMPLE: &str = include_str!("config/example.yaml");
 
-/// Where something stands: for error messages.
+/// A place in a file, for error messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The file, as it was named.
@@ -78,20 +78,20 @@ pub struct Domain {
     pub at: Place,
     /// Its name.
     pub name: String,
-    /// What its rules decide by unless they say otherwise.
+    /// The defaults of its rules.
     pub defaults: Defaults,
     /// The first level of the tree.
     pub descriptors: Vec<Descriptor>,
 }
 
-/// What the rules of a file have in common: the `defaults` section.
+/// The defaults of a file's rules: the `defaults` section.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Defaults {
     /// The algorithm of rules that name none. The reference knows only fixed windows.
     pub algorithm: Algorithm,
     /// Charge refused hits too, as the reference does.
     pub count_refused: bool,
-    /// What happens when the store cannot answer.
+    /// The decision when the store cannot answer.
     pub failure: Failure,
     /// Let everything pass and only report, for all rules: the reference's `SHADOW_MODE`.
     pub shadow_mode: bool,
@@ -117,7 +117,7 @@ impl Default for Defaults {
 /// One node of a domain's tree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Descriptor {
-    /// Where it stands.
+    /// Its place in the file.
     pub at: Place,
     /// The key that an entry must have.
     pub key: String,
@@ -131,7 +131,7 @@ pub struct Descriptor {
     pub adaptive: Option<Adaptive>,
     /// Limits of single values of this node's entry.
     pub overrides: Vec<Override>,
-    /// Report refusals, and let pass.
+    /// Report denials, and admit.
     pub shadow_mode: bool,
     /// Refuse only if all limits in this mode of a request refuse.
     pub quota_mode: bool,
@@ -150,7 +150,7 @@ pub struct Descriptor {
     pub metadata: Option<serde_json::Value>,
     /// The share of keys, in percent, for which a refusal counts; the others are in shadow mode.
     pub enforce: u8,
-    /// What happens when the store cannot answer.
+    /// The decision when the store cannot answer.
     pub failure: Option<Failure>,
     /// Blocks keys that are refused again and again.
     pub ban: Option<Ban>,
@@ -168,13 +168,13 @@ pub struct Descriptor {
 /// Which values a node matches.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueMatch {
-    /// Any value; each has a count of its own.
+    /// Any value; each has its own count.
     Any,
     /// This value.
     Exact(String),
     /// A pattern in which `*` stands for any characters.
     Wildcard(String),
-    /// A regular expression that matches somewhere in the value.
+    /// A regular expression that matches anywhere in the value.
     Regex(regex_text::RegexText),
     /// Addresses in one of these networks.
     Cidr(Vec<ipnet::IpNet>),
@@ -196,13 +196,13 @@ pub mod regex_text {
 /// How a request that a proxy asks about becomes descriptors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForwardAuth {
-    /// Where it stands.
+    /// Its place in the file.
     pub at: Place,
     /// The path that the proxy asks, for example `/auth`.
     pub path: String,
     /// The domain to ask.
     pub domain: String,
-    /// The descriptors. One with an entry that the request does not have is left out.
+    /// The descriptors. A descriptor is omitted if the request lacks one of its entries.
     pub descriptors: Vec<Vec<AuthEntry>>,
     /// The headers that the keys of its sources read, in lower case.
     pub headers: Vec<String>,
@@ -336,7 +336,7 @@ pub struct ServerSettings {
     pub x_ratelimit_headers: Option<Legacy>,
     /// Send dynamic metadata with answers to Envoy.
     pub dynamic_metadata: Option<bool>,
-    /// One denial in so many is logged; zero for none.
+    /// Logs one of this many denials; zero for none.
     pub denial_log: Option<u64>,
     /// Show keys in logs.
     pub log_keys: Option<bool>,
@@ -409,7 +409,7 @@ pub struct TokenSettings {
     pub file: PathBuf,
     /// The listeners on which it is valid.
     pub listeners: Vec<Listener>,
-    /// What it grants there.
+    /// The permissions that it grants there.
     pub permissions: Permissions,
 }
 
@@ -433,7 +433,7 @@ pub struct SnapshotSettings {
 /// The bounds of a memory store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemorySettings {
-    /// Fixed memory for so many live keys.
+    /// Fixed memory for this many live keys.
     pub bounded: Option<u64>,
     /// The most keys of a table that grows.
     pub max_keys: Option<u64>,
@@ -457,7 +457,7 @@ pub struct ReservationSettings {
 /// A store beside the default one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreSettings {
-    /// Where it stands.
+    /// Its place in the file.
     pub at: Place,
     /// Its name.
     pub name: String,

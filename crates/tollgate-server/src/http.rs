@@ -5,9 +5,10 @@
 //! two   HTTP/2, by hyper          -> call -> route -> engine -> limits -> reply
 //! ```
 //!
-//! What a path does is in `route`; it does not know which version of HTTP asks. Bodies are read by
-//! their shape (`body`, `json`), and what clients are told is written in `limits`. Proxies ask by
-//! `forward`. How to use it: [docs/service-http.md] and [docs/forward-auth.md].
+//! `route` maps a path to its handler; it does not know the version of HTTP. `body` and `json` read
+//! bodies by their shape, `limits` writes the figures of a decision for clients, and `forward`
+//! handles forward-auth requests of proxies. How to use it: [docs/service-http.md] and
+//! [docs/forward-auth.md].
 //!
 //! [docs/service-http.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/service-http.md
 //! [docs/forward-auth.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/forward-auth.md
@@ -30,18 +31,18 @@ use crate::net::{Connection, Stream};
 
 /// Serves one connection until it ends.
 ///
-/// HTTP/1.1 and HTTP/2 share the port: a client of the latter begins with its preface.
+/// HTTP/1.1 and HTTP/2 share the port: an HTTP/2 client begins with its preface.
 pub async fn serve(stream: Stream, mut connection: Connection) {
     if let one::End::Http2(stream, first) = one::serve(stream, &mut connection).await {
         two::serve(stream, first, &mut connection).await;
     }
 }
 
-/// Reads the body of a request to `/v1`, for tests that feed it anything.
+/// Reads the body of a request to `/v1`, for tests with arbitrary input.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// When the body is invalid, with the mistake.
 #[doc(hidden)]
 pub fn read_body(text: &str) -> Result<(), String> {
     let read = body::Body::read(text, body::Extra::Life).map(|body| {

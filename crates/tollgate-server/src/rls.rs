@@ -8,8 +8,8 @@
 //! json     the same over HTTP
 //! ```
 //!
-//! HTTP/2 is spoken by the `h2` crate itself: Envoy asks about each request that it proxies, so a
-//! call must cost little more than its frames. [docs/envoy.md] says how to set Envoy up.
+//! The `h2` crate itself speaks HTTP/2: Envoy sends a call for each request that it proxies, so a
+//! call must cost little more than its frames. [docs/envoy.md] explains how to set up Envoy.
 //!
 //! [docs/envoy.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/envoy.md
 

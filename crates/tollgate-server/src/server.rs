@@ -42,16 +42,16 @@ pub(crate) enum Phase {
     Draining,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 pub struct Shared {
-    /// What decides.
+    /// The decision engine.
     pub engine: Engine,
     /// The settings of the process.
     pub settings: Settings,
-    /// What administrators see and do.
+    /// The state that administrators see and change.
     pub admin: Desk,
-    /// What sends traces, if something does.
+    /// The tracer, if it is started.
     pub trace: Trace,
     /// Health and reflection over gRPC.
     pub(crate) bridge: Bridge,

@@ -1,4 +1,4 @@
-//! What decides whether a call passes.
+//! Decides whether a call passes.
 
 use tollgate::{
     Breaker, CallOutcome, Clock, Concurrency, Limiter, Pass, Priority,
@@ -6,12 +6,12 @@ use tollgate::{
     self_throttle::SelfThrottle,
 };
 
-/// What a call that was let in does at its end.
+/// The action at the end of a call that was admitted.
 pub type Ending = Box<dyn FnOnce(CallOutcome)>;
 
-/// What decides whether a call passes, and learns how it ended.
+/// Decides whether a call passes, and learns how it ended.
 ///
-/// The types of Tollgate that do so implement it; implement it to simulate one of your own.
+/// Tollgate's types that do so implement this trait; implement it to simulate one of your own.
 ///
 /// # Examples
 ///
@@ -26,7 +26,7 @@ pub type Ending = Box<dyn FnOnce(CallOutcome)>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Admission {
-    /// Lets a call in, or refuses it.
+    /// Admits a call, or refuses it.
     fn try_enter(&mut self) -> Option<Ending>;
 
     /// Returns the limit on calls in flight that is in force, for reports; 0 if it has none.
@@ -87,7 +87,7 @@ pub fn limited_by(law: impl Law + 'static, clock: &Clock) -> AdaptiveConcurrency
     AdaptiveConcurrency::over(enforced, law)
 }
 
-/// A law that never moves, to compare with.
+/// A law that never changes its limit, for comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct FixedLimit(
     /// The limit.

@@ -1,8 +1,8 @@
-//! Things that come in order and mostly go in order, by number.
+//! Items that are added in order and mostly removed in order, by number.
 
 use std::collections::VecDeque;
 
-/// Holds things by consecutive numbers; those that are gone take room only while older ones stay.
+/// Holds items by consecutive numbers; removed items take memory only while older ones stay.
 #[derive(Debug)]
 pub(crate) struct Numbered<T> {
     /// The number of the first place.
@@ -16,12 +16,12 @@ impl<T> Numbered<T> {
         Self { first: 0, places: VecDeque::new(), len: 0 }
     }
 
-    /// Returns how many there are.
+    /// Returns how many items there are.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds one and returns its number.
+    /// Adds an item and returns its number.
     pub(crate) fn add(&mut self, it: T) -> u64 {
         self.places.push_back(Some(it));
         self.len += 1;

@@ -1,4 +1,4 @@
-//! What a simulation shows, second by second.
+//! The results of a simulation, second by second.
 
 use std::{fmt, ops::Range, time::Duration};
 use tollgate::Tick;
@@ -6,13 +6,14 @@ use tollgate::Tick;
 /// How often a moment is recorded.
 const TRACE: Duration = Duration::from_millis(100);
 
-/// What a simulation shows, second by second.
+/// The results of a simulation, second by second.
 #[derive(Clone, Debug)]
 pub struct Report {
     seconds: Vec<Second>,
     /// Ten each second.
     trace: Vec<Moment>,
-    /// How many good calls each second could have had: what the server can do, at most what came.
+    /// How many good calls each second could have had: the server's capacity, at most the calls
+    /// that arrived.
     capacity: Vec<f64>,
     /// The second of each end, and how long the call took, in microseconds.
     latencies: Vec<(u32, u32)>,
@@ -25,7 +26,7 @@ pub struct Moment {
     pub limit: u64,
     /// Attempts in the server.
     pub in_flight: u64,
-    /// Callers who wait for an answer, or to try again.
+    /// Callers that wait for an answer, or for the next attempt.
     pub callers: u64,
 }
 
@@ -74,7 +75,7 @@ impl Report {
         self.latencies.push(((now.as_nanos() / 1_000_000_000) as u32, took));
     }
 
-    /// Records what holds before the event at `now`.
+    /// Records the state before the event at `now`.
     pub(crate) fn trace_until(&mut self, now: Tick, current: impl Fn() -> Moment) {
         while Tick::ZERO.saturating_add(TRACE * self.trace.len() as u32) < now {
             self.trace.push(current());
@@ -93,7 +94,8 @@ impl Report {
         &self.trace
     }
 
-    /// Returns good calls as a share of the ideal: what came, at most what the server could do.
+    /// Returns good calls as a share of the ideal: the calls that arrived, at most the server's
+    /// capacity.
     #[must_use]
     pub fn goodput(&self, seconds: Range<usize>) -> f64 {
         let ideal =
@@ -102,14 +104,14 @@ impl Report {
         self.sum(seconds, |second| second.good) / ideal
     }
 
-    /// Returns good calls as a share of those that came.
+    /// Returns good calls as a share of those that arrived.
     #[must_use]
     pub fn served(&self, seconds: Range<usize>) -> f64 {
         let offered = self.sum(seconds.clone(), |second| second.offered);
         self.sum(seconds, |second| second.good) / offered
     }
 
-    /// Returns how many callers waited for an answer, or to try again, on average.
+    /// Returns how many callers waited for an answer, or for the next attempt, on average.
     #[must_use]
     pub fn waiting(&self, seconds: Range<usize>) -> f64 {
         let moments = &self.trace[10 * seconds.start..10 * seconds.end];
@@ -123,7 +125,7 @@ impl Report {
         self.sum(seconds, |second| second.refused) / attempts
     }
 
-    /// Returns attempts sent per call: 1 if all are sent and nobody retries.
+    /// Returns attempts sent per call: 1 if all calls are sent once.
     #[must_use]
     pub fn load(&self, seconds: Range<usize>) -> f64 {
         let offered = self.sum(seconds.clone(), |second| second.offered);

@@ -14,7 +14,7 @@ use tollgate::{
     hedge::{HedgePolicy, HedgedAttempts},
 };
 
-/// The clock's hand, the callers, and the limits in front of the server.
+/// The handle of the clock, the callers, and the limits in front of the server.
 type Parties = (ManualClock, Vec<Client>, Vec<Box<dyn Admission>>);
 
 pub(crate) struct Run<'a> {
@@ -31,7 +31,7 @@ pub(crate) struct Run<'a> {
     workers: usize,
     slowdown: f64,
     failing: f64,
-    /// Attempts that a worker works on, and those that wait for one.
+    /// Attempts that a worker handles, and those that wait for a worker.
     busy: usize,
     queue: VecDeque<Job>,
     /// Calls without an answer, and the attempts that their clients wait for.
@@ -55,17 +55,17 @@ struct Attempt {
     call: u64,
     /// 0 for the first one, others are hedges.
     number: u32,
-    /// What the gates of the client do at its end.
+    /// The actions of the client's gates at its end.
     endings: Vec<Ending>,
 }
 
-/// Work of the server, whether somebody waits for it or not.
+/// Work of the server, whether a client waits for it or not.
 struct Job {
     attempt: u64,
     came: Tick,
     began: Tick,
     fails: bool,
-    /// What the limit does at its end; `None` if the limit refused and the work is to say so.
+    /// The action of the limit at its end; `None` if the limit refused and the work is the refusal.
     ending: Option<Ending>,
 }
 
@@ -111,7 +111,8 @@ impl<'a> Run<'a> {
     pub(crate) fn until(mut self, end: Tick) -> Report {
         let mut arrivals = self.simulation.workload.arrivals(self.seed).peekable();
         loop {
-            // Of what happens at one instant, what ends is first: it makes room for what arrives.
+            // Of events at one instant, those that end a call come first, because they free places
+            // for arrivals.
             let event = self.events.peek().map(|event| event.at);
             let timeout = self.timeouts.front().map(|(at, _)| *at);
             let arrival = arrivals.peek().copied();
@@ -199,7 +200,7 @@ impl<'a> Run<'a> {
         self.clients[call.client].hedge.as_ref().zip(call.hedged.as_mut())
     }
 
-    /// Sends a call to the server, if its client's gates let it.
+    /// Sends a call to the server, if its client's gates admit it.
     fn attempt(&mut self, now: Tick, call: u64, number: u32) {
         let Some(&mut Call { came, client, .. }) = self.calls.get_mut(call) else { return };
         let mut endings: Vec<Ending> = Vec::new();
@@ -233,7 +234,7 @@ impl<'a> Run<'a> {
         self.start_waiting(now);
     }
 
-    /// Gives free workers the attempts that wait.
+    /// Assigns waiting attempts to free workers.
     fn start_waiting(&mut self, now: Tick) {
         while self.busy < self.workers
             && let Some(mut job) = self.queue.pop_front()
@@ -277,7 +278,7 @@ impl<'a> Run<'a> {
         self.start_waiting(now);
     }
 
-    /// Ends an attempt for its client, if that still waits for it.
+    /// Ends an attempt for its client, if the client still waits for it.
     fn answer(&mut self, now: Tick, attempt: u64, outcome: CallOutcome) {
         let Some(Attempt { call, number, endings }) = self.attempts.remove(attempt) else { return };
         endings.into_iter().for_each(|ending| ending(outcome));
@@ -295,12 +296,13 @@ impl<'a> Run<'a> {
         if let Some(policy) = &self.clients[call.client].retry {
             policy.succeeded();
         }
-        // The server works on, but nobody waits.
+        // The server continues to work, but no client waits.
         let others = call.running.into_iter().filter_map(|other| self.attempts.remove(other));
         others.flat_map(|it| it.endings).for_each(|ending| ending(CallOutcome::Ignore));
     }
 
-    /// Repeats a call later if its client does that, unless another attempt runs; else it has failed.
+    /// Repeats a call later if its client retries, unless another attempt runs; otherwise the call
+    /// has failed.
     fn fail(&mut self, now: Tick, number: u64, should_retry: ShouldRetry) {
         let Some(call) = self.calls.get_mut(number).filter(|call| call.running.is_empty()) else {
             return;
@@ -317,7 +319,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Ordered so that the heap gives the earliest first; of two at one time, the one set first.
+/// Ordered so that the heap yields the earliest first; of two at one time, the one that was set
+/// first.
 struct Event {
     at: Tick,
     number: u64,

@@ -7,12 +7,13 @@ use tollgate::Tick;
 
 /// A server: workers behind one queue, first in first out.
 ///
-/// It works on every call that it has let in, also on those that are late and that nobody waits for
-/// any more, as most servers do.
+/// It works on every call that it has admitted, also on those that are late and that no client
+/// waits for any more, as most servers do.
 ///
 /// # Examples
 ///
-/// A server that loses half of its workers after a minute and gets slower the more it holds:
+/// A server that loses half of its workers after a minute and gets slower with the number of its
+/// calls:
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,14 +32,14 @@ pub struct Server {
     workers: usize,
     service: ServiceTime,
     max_queue: usize,
-    /// Above so many calls in the server, each one makes a call slower by this share.
+    /// Above this many calls in the server, each further one makes a call slower by this share.
     contention: (usize, f64),
     /// How long a worker is busy with a refusal.
     refusal: Duration,
     changes: Vec<(Tick, Change)>,
 }
 
-/// What happens to a server at a scripted time.
+/// A scripted change of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     Workers(usize),
@@ -47,7 +48,7 @@ pub(crate) enum Change {
 }
 
 impl Server {
-    /// Returns a server that is always the same.
+    /// Returns a server that never changes.
     pub fn new(workers: usize, service: ServiceTime) -> Self {
         Self {
             workers,
@@ -66,13 +67,13 @@ impl Server {
     }
 
     /// Makes calls slower by `share` for each call in the server above `above`: locks, caches,
-    /// memory. That is what makes a server collapse instead of queueing only.
+    /// memory. Such contention makes a server collapse instead of merely queueing.
     pub fn contention(mut self, above: usize, share: f64) -> Self {
         self.contention = (above, share);
         self
     }
 
-    /// Changes the number of workers at a time; 0 is an outage. Calls in work end as they would.
+    /// Changes the number of workers at a time; 0 is an outage. Running calls end as usual.
     pub fn workers_at(mut self, at: Tick, workers: usize) -> Self {
         self.changes.push((at, Change::Workers(workers)));
         self
@@ -84,14 +85,15 @@ impl Server {
         self
     }
 
-    /// Lets a share of all calls fail from a time on, between 0 and 1; they take as long as others.
+    /// Makes a share of all calls fail from a time on, between 0 and 1; they take as long as
+    /// others.
     pub fn failing_at(mut self, at: Tick, share: f64) -> Self {
         self.changes.push((at, Change::Failing(share)));
         self
     }
 
-    /// Sets for how long a worker is busy with a call that the limit refuses: reading and parsing it,
-    /// checking who it is from. By default a refusal costs nothing.
+    /// Sets for how long a worker is busy with a call that the limit refuses: reading, parsing and
+    /// authenticating it. By default a refusal costs nothing.
     pub fn refusal_time(mut self, time: Duration) -> Self {
         self.refusal = time;
         self
@@ -127,7 +129,7 @@ impl Server {
         self.refusal
     }
 
-    /// Draws how long a call takes that starts while `inside` calls are in the server.
+    /// Draws the duration of a call that starts while `inside` calls are in the server.
     pub(crate) fn draw(&self, inside: usize, slowdown: f64, random: &mut Rng) -> Duration {
         let (above, share) = self.contention;
         let contention = 1.0 + share * inside.saturating_sub(above) as f64;
@@ -149,7 +151,7 @@ pub enum ServiceTime {
         /// The spread of the logarithm: 0.1 is narrow, 1 wide.
         sigma: f64,
     },
-    /// Lognormal, and a share of calls takes some times as long: a long tail.
+    /// Lognormal, and a share of calls takes `factor` times as long: a long tail.
     LongTail {
         /// The mean of the others.
         mean: Duration,
@@ -162,9 +164,9 @@ pub enum ServiceTime {
     },
     /// Fast calls, and a share of slow ones.
     Bimodal {
-        /// What most calls take.
+        /// The time of most calls.
         fast: Duration,
-        /// What the others take.
+        /// The time of the others.
         slow: Duration,
         /// The share of slow ones, between 0 and 1.
         slow_share: f64,
@@ -192,7 +194,7 @@ impl ServiceTime {
             Self::Constant(mean) => mean.as_secs_f64(),
             Self::Exponential(mean) => mean.as_secs_f64() * exponential(random),
             Self::LogNormal { mean, sigma } => {
-                // Box and Muller: a normal number from two even ones.
+                // Box and Muller: a normal number from two uniform ones.
                 let normal = (2.0 * exponential(random)).sqrt() * (TAU * random.f64()).cos();
                 mean.as_secs_f64() * (sigma * normal - sigma * sigma / 2.0).exp()
             }

@@ -61,7 +61,7 @@ impl Workload {
         self.constant(0.0, length)
     }
 
-    /// Adds calls at random, independent of each other: the gaps are exponential.
+    /// Adds calls at random times, independent of each other: the gaps are exponential.
     pub fn poisson(self, per_second: f64, length: Duration) -> Self {
         self.phase(length, Pattern::Poisson { rate: per_second })
     }
@@ -101,7 +101,7 @@ struct Arrivals<'a> {
     /// The index of the phase, and when it began.
     phase: usize,
     began: f64,
-    /// Calls of the phase so far, and when the last of them came, from its beginning.
+    /// Calls of the phase so far, and when the last of them came, from the beginning of the phase.
     number: u64,
     last: f64,
 }
@@ -125,8 +125,8 @@ impl Iterator for Arrivals<'_> {
 }
 
 impl Phase {
-    /// Returns when call `number` of the phase comes, in seconds from its beginning; a time beyond
-    /// its end or not a number if it does not.
+    /// Returns when call `number` of the phase comes, in seconds from the phase's beginning. If the
+    /// phase has no such call, returns a time beyond its end or NaN.
     fn next(&self, number: u64, last: f64, random: &mut Rng) -> f64 {
         let n = number as f64;
         match self.pattern {

@@ -9,11 +9,11 @@ const EPOCH: u64 = 719_468;
 pub(crate) const WEEKDAYS: [&str; 7] =
     ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
 
-/// The months, as dates of HTTP have them.
+/// The months, spelled as in HTTP dates.
 pub(crate) const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// Returns year, month and day of so many days after 1970 began.
+/// Returns year, month and day of the date this many days after 1 January 1970.
 #[must_use]
 pub const fn civil(days: u64) -> (u64, u64, u64) {
     let days = days.saturating_add(EPOCH);
@@ -30,8 +30,8 @@ pub const fn civil(days: u64) -> (u64, u64, u64) {
     }
 }
 
-/// Returns how many days after 1970 began a date of a year with four digits lies; zero if it lies
-/// before, `None` if there is no such date.
+/// Returns how many days after 1 January 1970 a date of a year with four digits lies; zero if it
+/// lies before, `None` if there is no such date.
 pub(crate) fn days((year, month, day): (u64, u64, u64)) -> Option<u64> {
     let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let length = match month {

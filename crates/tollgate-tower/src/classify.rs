@@ -1,4 +1,4 @@
-//! How a call went: what its response, its trailers or its error say about the service.
+//! How a call went: the outcome for the service by its response, its trailers or its error.
 
 use crate::{
     NotRun, RefusedBy,
@@ -39,14 +39,15 @@ impl Default for Classify {
 }
 
 impl Classify {
-    /// Returns what a response says. A refusal of another layer says nothing about the service.
+    /// Returns the outcome by a response. A refusal of another layer says nothing about the
+    /// service.
     pub(crate) fn outcome(&self, head: &Parts) -> CallOutcome {
         let is_ignored =
             is_refusal(&head.extensions) || (!self.has_streams && is_stream(&head.headers));
         if is_ignored { CallOutcome::Ignore } else { (self.by_head)(head) }
     }
 
-    /// Returns what an error says.
+    /// Returns the outcome by an error.
     pub(crate) fn outcome_of_error<E: 'static>(&self, error: &E) -> CallOutcome {
         let by_error = self.by_error.as_ref().and_then(|by_error| by_error(error));
         by_error.unwrap_or(self.on_error)
@@ -60,7 +61,7 @@ impl Classify {
         self.by_error = Some(Arc::new(move |error| error.downcast_ref().map(&classify)));
     }
 
-    /// The default: what status and `grpc-status` say.
+    /// The default: the outcome by status and `grpc-status`.
     pub(crate) fn outcome_of(head: &Parts) -> CallOutcome {
         // A status in the trailers is still to come.
         status::of(head).map_or(CallOutcome::Success, Self::outcome_of_status)
@@ -76,7 +77,7 @@ impl Classify {
         }
     }
 
-    /// Returns what trailers of gRPC say; `None` if they have no status.
+    /// Returns the outcome by gRPC trailers; `None` if they have no status.
     pub(crate) fn outcome_of_trailers(trailers: &HeaderMap) -> Option<CallOutcome> {
         status::of_grpc(trailers).map(Self::outcome_of_status)
     }

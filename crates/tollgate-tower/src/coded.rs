@@ -1,6 +1,6 @@
 //! Errors that have a code and a place in the documentation.
 
-/// Gives an error the methods that tell both, from its `code_and_docs`.
+/// Gives an error the methods `code` and `docs`, from its `code_and_docs`.
 macro_rules! coded {
     ($error:ty, $example:literal) => {
         impl $error {
@@ -10,7 +10,7 @@ macro_rules! coded {
                 self.code_and_docs().0
             }
 
-            /// Returns where the documentation tells more: a page and an anchor.
+            /// Returns where the documentation explains it: a page and an anchor.
             #[must_use]
             pub const fn docs(&self) -> &'static str {
                 self.code_and_docs().1

@@ -1,4 +1,5 @@
-//! When a request has to be answered: a value in its extensions, and two headers between processes.
+//! The time by which a request has to be answered: a value in its extensions, and two headers
+//! between processes.
 
 use crate::info::is_grpc;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -8,7 +9,7 @@ use tollgate::{Clock, Tick};
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const ENVOY_TIMEOUT: HeaderName = HeaderName::from_static("x-envoy-expected-rq-timeout-ms");
 
-/// When a request has to be answered; a value for the request's extensions.
+/// The time by which a request has to be answered; a value for the request's extensions.
 ///
 /// [`TimeoutLayer`](crate::TimeoutLayer) sets it, shortens it, and exchanges it with other processes
 /// by `grpc-timeout` and `x-envoy-expected-rq-timeout-ms`. Other layers read it:
@@ -47,7 +48,7 @@ impl Deadline {
         Self { at, clock: clock.clone() }
     }
 
-    /// Returns the deadline that lies so far ahead.
+    /// Returns the deadline after this time.
     #[must_use]
     pub fn after(clock: &Clock, time: Duration) -> Self {
         Self::new(clock, clock.now().saturating_add(time))
@@ -99,8 +100,8 @@ impl Deadline {
     /// Writes the time that is left: to `grpc-timeout` if these are the headers of a call of gRPC,
     /// else to `x-envoy-expected-rq-timeout-ms`.
     ///
-    /// It is rounded down to what the header can say, so that the other side does not work for
-    /// nothing; less than 1 ms is written as 1 ms where 0 would mean no deadline.
+    /// It is rounded down to a time that the header can express, so that the other side does not
+    /// work in vain; less than 1 ms is written as 1 ms where 0 would mean no deadline.
     pub fn write(&self, headers: &mut HeaderMap) {
         let left = self.left();
         if is_grpc(headers) {
@@ -151,13 +152,13 @@ fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Writes a timeout in the finest unit that has room for it.
+/// Writes a timeout in the finest unit in which it fits.
 fn grpc_value(left: Duration) -> HeaderValue {
     let counts = UNITS.iter().map(|(name, unit_ns)| (name, left.as_nanos() / u128::from(*unit_ns)));
     let fitting = counts.clone().find(|(_, count)| *count <= GRPC_MOST);
     let (name, count) = fitting.unwrap_or((&b'H', GRPC_MOST));
     let text = format!("{count}{}", char::from(*name));
-    // INVARIANT: digits and a letter are a value.
+    // INVARIANT: digits and a letter are a valid header value.
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("0n"))
 }
 
@@ -205,7 +206,7 @@ mod tests {
             ("15000", Some(SECOND * 15)),
             ("18446744073709551615", Some(Duration::from_millis(u64::MAX))),
             ("18446744073709551616", None),
-            ("0", None), // Envoy's way to say: none
+            ("0", None), // Envoy writes 0 for none
             ("-1", None),
             ("1.5", None),
             ("1000 ", None),
@@ -252,7 +253,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is written is read back, never later, and earlier by less than a part in 100,000.
+        /// A written deadline is read back, never later, and earlier by less than a part in
+        /// 100,000.
         #[test]
         fn no_time_is_won_on_the_wire(ns in 1_u64.., is_grpc: bool) {
             let (clock, _hand) = Clock::manual();

@@ -1,9 +1,9 @@
-//! What is known of a request before it runs.
+//! The parts of a request that layers read before it runs.
 
 use http::{Extensions, HeaderMap, Method, Request, Uri, Version, header};
 use std::{borrow::Cow, net::SocketAddr};
 
-/// What is known of a request before it runs: all but its body.
+/// The parts of a request that layers read before it runs: all but its body.
 #[derive(Clone, Copy, Debug)]
 pub struct Info<'a> {
     method: &'a Method,
@@ -13,15 +13,15 @@ pub struct Info<'a> {
     extensions: &'a Extensions,
 }
 
-/// The address of whoever is at the other end of the connection.
+/// The address of the other end of the connection.
 ///
 /// Put it into the extensions of a request where neither axum's `ConnectInfo` nor tonic's
-/// `TcpConnectInfo` is there (features `axum` and `tonic`). It goes before both.
+/// `TcpConnectInfo` is there (features `axum` and `tonic`). It takes precedence over both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer(pub SocketAddr);
 
 impl<'a> Info<'a> {
-    /// Returns what is known of a request.
+    /// Returns the info of a request.
     pub fn of<B>(request: &'a Request<B>) -> Self {
         Self {
             method: request.method(),
@@ -44,7 +44,7 @@ impl<'a> Info<'a> {
         self.uri
     }
 
-    /// Returns the version of HTTP.
+    /// Returns the HTTP version.
     #[must_use]
     pub const fn version(&self) -> Version {
         self.version
@@ -56,7 +56,7 @@ impl<'a> Info<'a> {
         self.headers
     }
 
-    /// Returns what others have attached to the request.
+    /// Returns the values that other layers have attached to the request.
     #[must_use]
     pub const fn extensions(&self) -> &'a Extensions {
         self.extensions
@@ -87,7 +87,7 @@ impl<'a> Info<'a> {
         }
     }
 
-    /// Returns the address of the other end of the connection, if somebody has noted it.
+    /// Returns the address of the other end of the connection, if the extensions have it.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         if let Some(Peer(address)) = self.extensions.get() {

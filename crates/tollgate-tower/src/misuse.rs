@@ -1,4 +1,5 @@
-//! What looks wrong once requests come: told in the log, once, and nobody is refused for it.
+//! Likely mistakes that show only when requests come. Each is logged once, and no request is
+//! refused for it.
 //!
 //! | code | | found by |
 //! |---|---|---|
@@ -6,8 +7,8 @@
 //! | `TG-L51` | a layer is built for each request, so it limits nothing | [`Built`] |
 //! | `TG-L52` | one request is counted twice | [`Mark`](mark) |
 //!
-//! Most of this looks at the first requests of a layer, and then at one of about a thousand: what is
-//! built wrongly is wrong for all.
+//! Most of these checks look at the first requests of a layer, and then at one of about a thousand:
+//! a mistake in the setup affects all requests.
 
 mod built;
 mod hints;
@@ -25,7 +26,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-/// Sees to it that a layer that limits is used as it is meant to be.
+/// Checks that a rate limit layer is used as intended.
 #[derive(Debug)]
 pub(crate) struct Misuse {
     built: Built,
@@ -34,8 +35,8 @@ pub(crate) struct Misuse {
 }
 
 impl Misuse {
-    /// Starts for a layer with policies of these names, at most 64. Its state is elsewhere if other
-    /// layers with the same names share it, as they do in a store.
+    /// Starts for a layer with policies of these names, at most 64. Its state `is_elsewhere` if
+    /// other layers with the same names may share it, as in a store.
     #[track_caller]
     pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>, is_elsewhere: bool) -> Self {
         Self {
@@ -45,7 +46,7 @@ impl Misuse {
         }
     }
 
-    /// Looks at a request that has come, before it is decided.
+    /// Looks at an arriving request, before it is decided.
     #[inline]
     pub(crate) fn look<'a>(&self, keys: impl Iterator<Item = &'a Key>, info: &Info<'_>) {
         self.built.count();
@@ -59,12 +60,12 @@ impl Misuse {
     }
 }
 
-/// Something to tell, once.
+/// A warning that is logged once.
 #[derive(Debug)]
 struct Warning {
     code: &'static str,
     docs: &'static str,
-    /// All of it, with code and place.
+    /// The full text, with code and page.
     text: String,
 }
 
@@ -79,19 +80,19 @@ impl Warning {
     }
 }
 
-/// The first so many requests of a layer, and then some.
+/// Selects the first requests of a layer, and some later ones.
 ///
-/// After the first ones it costs a load of what nobody writes any more, and a count of the thread's
-/// own.
+/// After the first ones it costs a load of a value that no thread writes any more, and a
+/// thread-local count.
 #[derive(Debug)]
 struct Sample {
     first: u32,
     seen: AtomicU32,
 }
 
-/// One of so many is looked at after the first ones. It is a prime: several layers of one request
-/// count on one thread in turns, and with a number that theirs divides some would never be looked
-/// at.
+/// After the first requests, one of this many is selected. It is a prime: several layers of one
+/// request count on one thread in turns, and if the number of layers divided it, some layers would
+/// never select a request.
 const ONE_OF: u32 = 1021;
 
 impl Sample {
@@ -99,7 +100,7 @@ impl Sample {
         Self { first, seen: AtomicU32::new(0) }
     }
 
-    /// Tells whether to look at the request that has come now.
+    /// Tells whether to look at the current request.
     #[inline]
     fn is_due(&self) -> bool {
         // ORDERING: Relaxed. A count that publishes nothing; if several threads count the last of
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_first_ones_are_looked_at_and_then_one_of_a_thousand_in_every_layer() {
-        // Two layers, whose requests come in turns.
+        // Two layers, whose requests alternate.
         let (one, two) = (Sample::first(64), Sample::first(256));
         let mut seen = (0, 0);
         for request in 0..256 {

@@ -1,13 +1,15 @@
-//! Who leaves while it waits in a queue never ran, also if layers further out have let it pass.
+//! A request that is dropped while it waits in a queue never ran, even if outer layers have
+//! admitted it.
 //!
-//! A layer that charges puts a mark into the extensions of the request, once there is a layer in this
-//! process in which requests can wait: marks take time. Whoever leaves a queue with a mark says so in
-//! it, and the layer that made the mark gives back. The future of that layer holds the one that waits,
-//! and drops it before it looks; a service in between that runs its requests in tasks of its own
-//! breaks this, and what was charged stays charged.
+//! Once this process has a layer in which requests can wait, a layer that charges puts a mark into
+//! the extensions of the request; without such a layer it does not, because marks take time. A
+//! request that leaves a queue sets a flag in its mark, and the layer that made the mark gives the
+//! charge back. The future of that layer holds the waiting request, and drops it before it reads
+//! the mark. A service in between that runs its requests in tasks of its own breaks this, and the
+//! charge stays.
 //!
-//! A handler may copy the extensions to requests of its own. So who has passed one queue has run, as
-//! far as its mark knows.
+//! A handler may copy the extensions to requests of its own. So a request that has passed one queue
+//! has run, as far as its mark shows.
 
 use http::Extensions;
 use std::sync::{
@@ -15,7 +17,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-/// What a layer and those further in know of a request that was charged.
+/// The state of a charged request that its layer and the layers further in share.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark(Arc<State>);
 
@@ -25,17 +27,17 @@ struct State {
     has_left: AtomicBool,
     /// It has passed a queue.
     has_run: AtomicBool,
-    /// That of the next layer further out.
+    /// The mark of the next layer further out.
     outer: Option<Mark>,
 }
 
-/// There is a layer in which requests can wait.
+/// Whether there is a layer in which requests can wait.
 static HAS_QUEUES: AtomicBool = AtomicBool::new(false);
 
-/// Notes that a layer is built in which requests can wait.
+/// Records that a layer is built in which requests can wait.
 pub(crate) fn has_queue() {
-    // ORDERING: Relaxed. A request that comes through the new layer comes by some way that orders it
-    // behind this; others need no mark.
+    // ORDERING: Relaxed. A request of the new layer gets there by a path that is ordered after
+    // this; other requests need no mark.
     HAS_QUEUES.store(true, Relaxed);
 }
 
@@ -54,12 +56,12 @@ fn marked(extensions: &mut Extensions) -> Mark {
     mark
 }
 
-/// A request with these extensions has passed a queue.
+/// Records that a request with these extensions has passed a queue.
 pub(crate) fn pass(extensions: &Extensions) {
     each(extensions, |state| &state.has_run);
 }
 
-/// A request with these extensions leaves a queue.
+/// Records that a request with these extensions leaves a queue.
 pub(crate) fn leave(extensions: &Extensions) {
     each(extensions, |state| &state.has_left);
 }
@@ -67,7 +69,7 @@ pub(crate) fn leave(extensions: &Extensions) {
 fn each(extensions: &Extensions, flag: impl Fn(&State) -> &AtomicBool) {
     let mut next = extensions.get::<Mark>();
     while let Some(Mark(state)) = next {
-        // ORDERING: Relaxed. Whoever reads it has dropped, or polled, what wrote it.
+        // ORDERING: Relaxed. The reader has dropped, or polled, the writer before.
         flag(state).store(true, Relaxed);
         next = state.outer.as_ref();
     }

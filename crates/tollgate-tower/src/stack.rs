@@ -6,8 +6,9 @@
 //! layers in any order and put them into the right one, and
 //! [`explain`](StackHandle::explain) says why each stands where it stands.
 //!
-//! `client.rs` and `server.rs` hold the orders, `parts.rs` what a stack knows of its parts,
-//! `handle.rs` shows their state, `collect.rs` their metrics, and `observe.rs` counts what callers get.
+//! `client.rs` and `server.rs` hold the orders, `parts.rs` the settings of the parts, `handle.rs`
+//! shows their state, `collect.rs` their metrics, and `observe.rs` counts the results that callers
+//! get.
 
 mod client;
 mod collect;

@@ -1,4 +1,4 @@
-//! For tests of stacks: a dependency that misbehaves when told to.
+//! For tests of stacks: a dependency that misbehaves on demand.
 
 mod chaos;
 mod fault;

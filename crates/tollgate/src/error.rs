@@ -149,7 +149,7 @@ impl fmt::Display for QuotaError {
 }
 
 impl QuotaError {
-    /// What is wrong with quotas that come with a call.
+    /// Writes the errors of quotas that come with a call.
     fn fmt_per_call(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RateZero { burst } => write!(

@@ -1,4 +1,4 @@
-//! Batches, and stages one behind the other.
+//! Batches, and stages in a row.
 
 use super::super::drawing::{Kind, Picture, Row};
 use super::{
@@ -15,7 +15,7 @@ pub(super) fn all() -> Result<Vec<Picture>, Box<dyn Error>> {
 type Set = CoalescerBuilder<String, ()>;
 type Way = (&'static str, fn(Set) -> Set);
 
-/// Names of settings, and how they are set.
+/// Names of settings, and functions that set them.
 const WAYS: [Way; 4] = [
     ("window 100", |set| set.window(ms(100))),
     ("quiet 50", |set| set.quiet(ms(50))),

@@ -13,7 +13,7 @@ pub(super) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Two bursts: the first goes on for longer than anybody wants to wait.
+/// Two bursts: the first lasts longer than a caller wants to wait.
 pub(super) const TRIGGERS: [u64; 15] =
     [10, 30, 50, 80, 110, 130, 160, 190, 210, 230, 260, 400, 420, 520, 600];
 
@@ -28,7 +28,7 @@ pub(super) fn inputs(label: &str, triggers: &[u64]) -> Row {
     Row::new(label).marked(Kind::In, &marks)
 }
 
-/// Triggers at the given times, and lets time pass to the end.
+/// Triggers at the given times, and moves the clock to the end.
 pub(super) fn play(
     hand: &ManualClock,
     triggers: &[u64],

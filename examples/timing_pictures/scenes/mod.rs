@@ -1,4 +1,4 @@
-//! What is drawn: short scenes, played by the shipped machines on a manual clock.
+//! The scenes of the pictures: short, and played by the shipped state machines on a manual clock.
 
 mod batches;
 mod bursts;
@@ -19,7 +19,7 @@ pub(crate) fn all() -> Result<Vec<Picture>, Box<dyn Error>> {
     Ok(pictures)
 }
 
-/// Notes what happens, and when.
+/// Records events with their times.
 #[derive(Clone, Debug, Default)]
 struct Log(Arc<Mutex<Vec<(u64, String)>>>);
 

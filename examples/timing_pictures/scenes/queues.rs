@@ -1,4 +1,4 @@
-//! Queues: waiting at a limiter, and the pacer.
+//! Queues: waiting for a limiter, and the pacer.
 
 use super::super::drawing::{Kind, Picture, Row};
 use super::{Log, millis};
@@ -14,12 +14,12 @@ pub(super) fn all() -> Result<Vec<Picture>, Box<dyn Error>> {
     Ok(vec![order()?, large()?, pacer()?])
 }
 
-/// Somebody who comes to a limiter.
+/// A caller of a limiter.
 struct Guest {
     name: &'static str,
     comes: u64,
     cost: u64,
-    /// Gives up then.
+    /// The time at which it gives up.
     leaves: Option<u64>,
     patience: Option<u64>,
 }
@@ -28,7 +28,7 @@ const fn guest(name: &'static str, comes: u64) -> Guest {
     Guest { name, comes, cost: 1, leaves: None, patience: None }
 }
 
-/// Plays the guests for `length` milliseconds, and returns a row for each.
+/// Plays the callers for `length` milliseconds, and returns a row for each.
 fn play(
     builder: LimiterBuilder,
     guests: &[Guest],
@@ -126,7 +126,7 @@ fn large() -> Result<Picture, Box<dyn Error>> {
     })
 }
 
-/// Bursts come in, an even pace goes out.
+/// Bursts come in, and leave at an even pace.
 fn pacer() -> Result<Picture, Box<dyn Error>> {
     let first = [5, 13, 21, 29, 37];
     let second = (110..220).step_by(8);

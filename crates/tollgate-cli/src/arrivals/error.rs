@@ -1,4 +1,4 @@
-//! What can be wrong with arrivals.
+//! The errors of arrivals.
 
 use super::EVENTS_MAX;
 use std::fmt;
@@ -55,7 +55,7 @@ impl fmt::Display for ArrivalsError {
 
 impl std::error::Error for ArrivalsError {}
 
-/// Keeps an error message short, whatever was typed.
+/// Keeps an error message short, regardless of the input.
 pub(super) fn shorten(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}...", &text[..end]),

@@ -5,7 +5,7 @@ use super::{
     error::{ArrivalsError, shorten},
 };
 
-/// One item: a series of times, with so many events at each. A single time is a series of one.
+/// One item: a series of times, with a number of events at each. A single time is a series of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) from_ns: u64,

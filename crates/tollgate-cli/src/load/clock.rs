@@ -1,7 +1,7 @@
-//! Real time, for measuring.
+//! Real time for measurements.
 //!
-//! The rest of the program is told the time. A load generator measures how long a server takes, so
-//! it needs the clock on the wall, and this file is the only place that reads it.
+//! The rest of the program receives the time as a value. A load generator measures how long a
+//! server takes, so it needs real time, and this file is the only place that reads the clock.
 
 #![allow(
     clippy::disallowed_methods,
@@ -18,7 +18,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Starts at zero, now.
+    /// Starts a clock at zero.
     pub(crate) fn start() -> Self {
         Self { start: Instant::now() }
     }
@@ -29,7 +29,7 @@ impl Clock {
     }
 }
 
-/// Returns a duration in nanoseconds; what does not fit (584 years) is the largest number.
+/// Returns a duration in nanoseconds; one that does not fit (584 years) becomes the largest number.
 pub(crate) fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -93,7 +93,7 @@ pub(crate) async fn keep(gates: Gates, schedule: Schedule, clock: Clock, halt: A
     }
 }
 
-/// Nudges whenever something is due, until nobody listens.
+/// Notifies whenever a request is due, until no receiver is left.
 fn pace(nudge: &Weak<Notify>, schedule: &Schedule, clock: Clock) {
     loop {
         let now = clock.now_ns();

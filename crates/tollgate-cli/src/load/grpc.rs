@@ -118,7 +118,7 @@ impl Grpc {
         };
         let mut tasks = JoinSet::new();
         let driver = tasks.spawn(async move {
-            // What goes wrong here is seen by each stream that waits.
+            // Each waiting stream gets the error of the connection.
             let _ = connection.await;
         });
         let shared = Arc::new(Shared {
@@ -156,7 +156,7 @@ fn lock(lane: &Lane) -> MutexGuard<'_, Tally> {
     lane.tally.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the streams of a connection share.
+/// The state that the streams of a connection share.
 struct Shared {
     lane: Lane,
     template: Arc<Template>,

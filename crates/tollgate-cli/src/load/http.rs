@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 /// The most headers an answer may have.
 const HEADERS: usize = 64;
 
-/// What to ask for.
+/// The request to send.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpRequest<'a> {
     pub(crate) method: &'a str,
@@ -53,7 +53,7 @@ impl HttpRequest<'_> {
 /// Finds answers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HttpScan {
-    /// Answers to `HEAD` have no body, whatever they say.
+    /// Responses to `HEAD` have no body, regardless of their headers.
     pub(crate) no_body: bool,
 }
 

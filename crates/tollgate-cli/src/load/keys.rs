@@ -25,7 +25,7 @@ pub(crate) struct KeySpace {
 }
 
 impl KeySpace {
-    /// Returns the stream of one connection out of so many.
+    /// Returns the stream of one connection out of `connections`.
     pub(crate) fn stream(&self, connection: u64, connections: u64) -> Keys {
         let random = Random::new(self.seed, connection);
         let kind = match self.spread {

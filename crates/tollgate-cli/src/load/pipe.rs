@@ -1,8 +1,8 @@
 //! One connection whose answers come in the order of the requests: RESP and HTTP/1.1.
 //!
-//! Closed loop: a batch is written at once, and the next when all of it is answered, as
-//! `redis-benchmark -P` does. Open loop: whatever is due is written at once. Memory of a connection
-//! is two buffers, allocated before the first request and never again.
+//! Closed loop: a batch is written at once, and the next one when all responses have arrived, as
+//! `redis-benchmark -P` does. Open loop: all due requests are written at once. The memory of a
+//! connection is two buffers, allocated before the first request and never again.
 
 use super::{
     gate::Gate,
@@ -103,7 +103,7 @@ enum End {
     Done,
     /// The connection is gone; another may do.
     Lost(String),
-    /// The answers make no sense.
+    /// The responses are invalid.
     Broken(String),
 }
 
@@ -234,7 +234,7 @@ impl<S: Scan> State<S> {
         }
     }
 
-    /// Writes what is left to write, and reads.
+    /// Writes the rest of the output, and reads.
     fn turn(
         &mut self,
         mut stream: Pin<&mut Stream>,

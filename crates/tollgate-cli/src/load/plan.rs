@@ -1,4 +1,4 @@
-//! The command line, judged. Everything that can be refused is refused here.
+//! The checked command line. Every invalid argument is rejected here.
 
 use super::{
     HttpArgs, LoadArgs, Protocol, RespReply, Shared, Spreads,
@@ -26,7 +26,7 @@ const MAX_BATCH_BYTES: u64 = 64 << 20;
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 const DEFAULT_WARMUP: Duration = Duration::from_secs(1);
 
-/// What to do.
+/// The plan of a run.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) target: Arc<Target>,

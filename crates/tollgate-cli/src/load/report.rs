@@ -1,4 +1,4 @@
-//! What a run found, for people and for programs.
+//! The results of a run, for people and for programs.
 
 use super::{
     plan::{Plan, Wire},
@@ -30,7 +30,7 @@ pub(crate) struct Report {
     pub(crate) rate: f64,
     pub(crate) allowed: u64,
     pub(crate) denied: u64,
-    /// How many should have been allowed, if that was asked.
+    /// The expected number of allowed requests, if the user has set it.
     pub(crate) expected_allowed: Option<u64>,
     /// Everything that went wrong, the two below included.
     pub(crate) errors: u64,

@@ -124,7 +124,7 @@ impl Reader<'_> {
             }
             b'*' | b'~' => self.values(integer(line)?, 1, depth),
             b'%' => self.values(integer(line)?, 2, depth),
-            // Attributes stand before the value they belong to; a push stands alone.
+            // Attributes precede the value they belong to; a push is a separate message.
             b'|' => Ok(self.values(integer(line)?, 2, depth)? && self.value(depth)?),
             b'>' => Err("the server pushed a message although there is no subscription".into()),
             other => Err(format!(
@@ -146,7 +146,7 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// Walks over so many bytes and a line end; a negative length is a null.
+    /// Skips `length` bytes and a line end; a negative length is a null.
     fn skip(&mut self, length: i64) -> Result<bool, String> {
         let Ok(length) = usize::try_from(length) else { return Ok(true) };
         let end = self.at.saturating_add(length);

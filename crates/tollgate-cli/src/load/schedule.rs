@@ -1,15 +1,17 @@
 //! When requests are sent, and which of them count.
 //!
 //! Requests of a run have numbers. In an open loop number `n` is due `n / rate` seconds after the
-//! start, and belongs to connection `n % connections`. So neither a list of due times nor a queue of
-//! late requests is kept: how many a connection has sent says which one is next.
+//! start, and belongs to connection `n % connections`. So the program keeps neither a list of due
+//! times nor a queue of late requests: the number of requests that a connection has sent determines
+//! its next one.
 
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// Who decides when the next request goes out.
+/// The pace of a run: responses or the clock determine when the next request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// The server: so many requests are in flight on a connection, and answers make room.
+    /// The responses: each connection keeps so many requests in flight, and a response allows the
+    /// next.
     Closed {
         /// Requests in flight on one connection.
         depth: u64,
@@ -21,21 +23,21 @@ pub(crate) enum Pace {
     },
 }
 
-/// The plan of a run in time.
+/// The timetable of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     pub(crate) pace: Pace,
     pub(crate) connections: u64,
-    /// What is sent or due before this is not counted.
+    /// Requests that are sent or due before this are not measured.
     pub(crate) measure_from_ns: u64,
-    /// Nothing new is sent from here on.
+    /// No request is sent from here on.
     pub(crate) end_ns: Option<u64>,
-    /// How many requests are sent at most.
+    /// The most requests of the run.
     pub(crate) requests: Option<u64>,
 }
 
 impl Schedule {
-    /// Returns how many requests one connection sends at most.
+    /// Returns the most requests that one connection sends.
     pub(crate) fn share(&self, connection: u64) -> u64 {
         let by_time = match self.pace {
             Pace::Open { .. } => self.end_ns.map(|end| self.due_count(end.saturating_sub(1))),
@@ -53,7 +55,7 @@ impl Schedule {
         total / self.connections + u64::from(connection < total % self.connections)
     }
 
-    /// Returns how many requests are due at a time; in a closed loop, none ever is.
+    /// Returns how many requests are due at a time; always 0 in a closed loop.
     pub(crate) fn due_count(&self, now_ns: u64) -> u64 {
         let Pace::Open { rate } = self.pace else { return 0 };
         // OVERFLOW: two numbers of 64 bits in 128.
@@ -72,7 +74,7 @@ impl Schedule {
         self.due_ns(index.saturating_mul(self.connections).saturating_add(connection))
     }
 
-    /// Whether time is up for new requests.
+    /// Tells whether the time for new requests is over.
     pub(crate) fn is_over(&self, now_ns: u64) -> bool {
         matches!(self.pace, Pace::Closed { .. }) && self.end_ns.is_some_and(|end| now_ns >= end)
     }

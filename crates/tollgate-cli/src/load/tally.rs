@@ -1,23 +1,23 @@
-//! What came back, counted.
+//! Counts of responses.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// What an answer means.
+/// The meaning of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allowed,
     /// Allowed, because no limit of the server fits the request.
     Unmatched,
     Denied,
-    /// An error of the server, or an answer that was not expected.
+    /// An error of the server, or an unexpected response.
     Error,
 }
 
-/// The longest latency that is told apart: one hour. Longer ones count as this long.
+/// The longest latency that the histogram resolves: one hour. Longer ones count as one hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// Counts of one thread. Requests of the warm-up are left out; errors never are.
+/// The counts of one thread. Requests of the warm-up are not measured, but errors always count.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) sent: u64,
@@ -27,22 +27,22 @@ pub(crate) struct Tally {
     pub(crate) reconnects: u64,
     /// Connections that were made at the start.
     pub(crate) connected: u64,
-    /// All answers, those of the warm-up too: shows that the server is alive.
+    /// All responses, including the warm-up: shows that the server is alive.
     pub(crate) answers: u64,
-    /// Answers to requests that count.
+    /// Responses to measured requests.
     pub(crate) measured: u64,
-    /// Answers by a limit, those of the warm-up too.
+    /// Responses by a limit, including the warm-up.
     pub(crate) decided: u64,
-    /// Answers without a limit, those of the warm-up too.
+    /// Responses without a limit, including the warm-up.
     pub(crate) unmatched: u64,
-    /// When the last answer that counts came.
+    /// When the last response to a measured request arrived.
     pub(crate) last_ns: u64,
     pub(crate) first_error: Option<String>,
     pub(crate) latency: Histogram<u64>,
 }
 
 impl Tally {
-    /// Starts at zero. Takes about 260 KiB, however long the run.
+    /// Starts at zero. Takes about 260 KiB, regardless of the length of the run.
     pub(crate) fn new() -> Result<Self, hdrhistogram::CreationError> {
         Ok(Self {
             sent: 0,
@@ -61,7 +61,7 @@ impl Tally {
         })
     }
 
-    /// Counts an answer to a request that counts.
+    /// Counts a response to a measured request.
     pub(crate) fn answer(&mut self, verdict: Verdict, latency_ns: u64) {
         self.warm_answer(verdict);
         self.measured += 1;
@@ -73,7 +73,7 @@ impl Tally {
         }
     }
 
-    /// Counts an answer to a request of the warm-up.
+    /// Counts a response to a request of the warm-up.
     pub(crate) fn warm_answer(&mut self, verdict: Verdict) {
         self.answers += 1;
         match verdict {
@@ -83,19 +83,19 @@ impl Tally {
         }
     }
 
-    /// Tells whether answers came, and none of them by a limit: to go on would measure nothing.
+    /// Tells whether responses arrived, but none of them by a limit: the run would measure nothing.
     pub(crate) const fn is_in_vain(&self, max_errors: u64) -> bool {
         self.answers > 0 && self.decided == 0 && (self.unmatched > 0 || self.errors > max_errors)
     }
 
-    /// Keeps the first text of all.
+    /// Keeps the first text only.
     pub(crate) fn explain(&mut self, text: impl FnOnce() -> String) {
         if self.first_error.is_none() {
             self.first_error = Some(text());
         }
     }
 
-    /// Counts something that went wrong outside of an answer.
+    /// Counts an error outside of a response.
     pub(crate) fn fail(&mut self, text: impl FnOnce() -> String) {
         self.errors += 1;
         self.explain(text);
@@ -122,7 +122,7 @@ impl Tally {
         debug_assert!(added.is_ok());
     }
 
-    /// Returns how many requests that count were never answered.
+    /// Returns how many measured requests got no response.
     pub(crate) fn unanswered(&self) -> u64 {
         self.sent.saturating_sub(self.measured)
     }
@@ -141,7 +141,7 @@ impl Tally {
     }
 }
 
-/// Latency in milliseconds. All zero if nothing was answered.
+/// Latency in milliseconds. All zero if there was no response.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct LatencyMs {
     pub(crate) mean: f64,

@@ -1,7 +1,7 @@
 //! The threads that send.
 //!
-//! Each worker has a runtime of its own on one thread and every so-manieth connection. All connect
-//! first; then all start together.
+//! Each worker has its own runtime on one thread and every n-th connection. All connect first; then
+//! all start together.
 
 use super::{
     clock::Clock,
@@ -60,7 +60,7 @@ impl Halt {
     }
 }
 
-/// What a connection needs to know of the run.
+/// The parts of the run that a connection needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
     pub(crate) connection: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Lane {
     pub(crate) halt: Arc<Halt>,
 }
 
-/// What all workers share.
+/// The state that all workers share.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) plan: Plan,
@@ -198,7 +198,7 @@ fn spawn(tasks: &mut JoinSet<()>, plan: &Plan, (lane, gate): (Lane, Arc<Gate>), 
     }
 }
 
-/// What every kind of connection needs.
+/// The parts that every kind of connection needs.
 struct Part {
     lane: Lane,
     gate: Arc<Gate>,

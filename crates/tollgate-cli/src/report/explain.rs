@@ -1,4 +1,4 @@
-//! What a quota means, in words and numbers.
+//! Explains a quota, in words and numbers.
 
 use crate::span::Span;
 use std::{

@@ -10,7 +10,7 @@ pub(super) const WIDTH: usize = 56;
 /// More borders than this are a comb, not a help.
 const BORDERS_MAX: u64 = 12;
 
-/// What the glyphs mean.
+/// The legend of the glyphs.
 pub(super) const KEY: &str = "■ all passed   ▪ some passed   · none passed";
 
 /// Maps times to cells.

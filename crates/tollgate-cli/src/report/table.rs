@@ -143,7 +143,7 @@ fn answer(decision: &Decision) -> &'static str {
     }
 }
 
-/// Returns what is left; none if there is no limit.
+/// Returns the remaining permits; `None` if there is no limit.
 fn remaining(decision: &Decision) -> Option<u64> {
     Some(decision.remaining()).filter(|_| decision.limit() < u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What `tollgate serve` prints when it starts.
+//! The banner that `tollgate serve` prints when it starts.
 
 use crate::log::LogFormat;
 use std::{

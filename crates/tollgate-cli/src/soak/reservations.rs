@@ -1,4 +1,5 @@
-//! A client that takes and gives back: reservations that are settled, cancelled or left to expire, refunds, and slots.
+//! A client that takes and gives back permits: reservations that are settled, cancelled or left to
+//! expire, refunds, and slots.
 
 use super::{
     service::{Http, Metrics, Reply},
@@ -7,20 +8,21 @@ use super::{
 use serde_json::{Value, json};
 use std::io;
 
-/// Keys that reserve, and keys that check and refund.
+/// Keys with reservations, and keys with checks and refunds.
 pub(super) const HELD_KEYS: u64 = 500;
 pub(super) const REFUNDED_KEYS: u64 = 100;
 
-/// Keys that enter. Those with an odd number never leave, so they are turned away until their leases end.
+/// Keys with slots. Those with an odd number never leave, so the rule denies them until their
+/// leases end.
 const SLOT_KEYS: u64 = 10;
 
-/// What was done, as the client has counted it.
+/// The operations so far, as the client counts them.
 #[derive(Debug, Default)]
 pub(super) struct Reservations {
     turns: u64,
     /// Calls that charge `held`: checks and reservations.
     charges: u64,
-    /// Permits that `held` was charged, and got back.
+    /// Permits that `held` was charged, and permits that it got back.
     charged: u64,
     returned: u64,
     entered: u64,
@@ -28,7 +30,7 @@ pub(super) struct Reservations {
 }
 
 impl Reservations {
-    /// Does the next thing.
+    /// Runs the next operation.
     pub(super) async fn act(&mut self, http: &mut Http) -> io::Result<()> {
         let turn = self.turns;
         self.turns += 1;
@@ -47,7 +49,7 @@ impl Reservations {
         self.charges += 1;
         self.charged += cost;
         let actual = match turn % 16 {
-            // It expires, and stays charged.
+            // The reservation expires, and stays charged.
             0 | 1 => return Ok(()),
             4 | 5 => 0,
             8 | 9 => cost + 3,
@@ -72,7 +74,7 @@ impl Reservations {
         Ok(())
     }
 
-    /// Takes a slot; every other key leaves it, the rest ends with its lease.
+    /// Takes a slot; every other key leaves it, the others wait for the end of the lease.
     async fn enter(&mut self, http: &mut Http, turn: u64) -> io::Result<()> {
         let key = format!("slot-{}", turn / 4 % SLOT_KEYS);
         let mut body = json!({"policy": "slots", "key": key});
@@ -90,7 +92,8 @@ impl Reservations {
         Ok(())
     }
 
-    /// Returns what the service must have counted, beside what it has. `used` is what the keys have used as the store knows it.
+    /// Returns the expected counts of the service beside the actual ones. `used` is the use of the
+    /// keys by the store's own count.
     pub(super) fn rows(&self, metrics: &Metrics, used: u64) -> Vec<Counted> {
         let exact = |what: &str, expected: u64, counted: u64| {
             Counted::up_to(what.to_owned(), (expected, 0), counted)
@@ -108,7 +111,7 @@ impl Reservations {
     }
 }
 
-/// Returns the body of a reply that must be a success.
+/// Returns the body of a successful reply, otherwise an error.
 fn expect(path: &str, reply: Reply) -> io::Result<Value> {
     match reply.status {
         200 => Ok(reply.body),

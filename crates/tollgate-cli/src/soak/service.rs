@@ -49,7 +49,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Starts the service on free ports, with a configuration in a folder of its own.
+    /// Starts the service on free ports, with a configuration in its own folder.
     pub(super) fn start() -> io::Result<Self> {
         let folder = std::env::temp_dir().join(format!("tollgate-soak-{}", std::process::id()));
         fs::create_dir(&folder)?;
@@ -75,7 +75,7 @@ impl Service {
         self.addresses.get(listener).map_or("", String::as_str)
     }
 
-    /// Writes the configuration anew; the service loads it within a second.
+    /// Rewrites the configuration; the service loads it within a second.
     pub(super) fn reload(&self, version: u64) -> io::Result<()> {
         let (new, file) = (self.folder.join("soak.yaml.new"), self.folder.join("soak.yaml"));
         fs::write(&new, config(version))?;

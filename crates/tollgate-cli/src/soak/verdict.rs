@@ -16,7 +16,7 @@ pub(super) struct Sample {
 #[derive(Debug)]
 pub(super) struct Counted {
     what: String,
-    /// What the clients have counted, and how many calls without an answer may be added.
+    /// The clients' count, and how many calls without a response may be added.
     expected: (u64, u64),
     counted: u64,
 }
@@ -96,7 +96,7 @@ pub(super) struct Verdict {
     pub(super) memory: Option<Memory>,
     pub(super) samples: Vec<Sample>,
     pub(super) rows: Vec<Counted>,
-    /// What went wrong beside the counters.
+    /// The problems other than wrong counters.
     pub(super) problems: Vec<String>,
 }
 

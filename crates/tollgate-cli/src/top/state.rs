@@ -1,11 +1,11 @@
-//! What a server told, and what the user wants to see of it.
+//! The server's responses, and the user's choice of what to show.
 
 use crate::client::ClientError;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde::Deserialize;
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// All that one round of questions brings.
+/// The responses of one refresh.
 #[derive(Debug, Default)]
 pub(super) struct Picture {
     pub(super) policies: Policies,
@@ -27,10 +27,10 @@ pub(super) struct Policy {
     pub(super) limit: Option<Limit>,
     pub(super) mode: String,
     pub(super) level: Option<u64>,
-    /// Slots in use, of a concurrency rule.
+    /// Slots in use by a `concurrency` rule.
     #[serde(default)]
     pub(super) in_flight: Option<u64>,
-    /// The rate in force, of a policy whose rate moves.
+    /// The rate in force, for a policy with an adaptive rate.
     #[serde(default)]
     pub(super) adaptive: Option<Adaptive>,
     /// Thresholds, and how often keys have crossed them.
@@ -48,7 +48,7 @@ impl Policy {
         Rate::recent(&self.history).unwrap_or(self.rates.short)
     }
 
-    /// Returns its limit, in short.
+    /// Returns its limit as a short text.
     pub(super) fn limit_text(&self) -> Cow<'_, str> {
         let text = self.limit.as_ref().map_or("unlimited", |limit| &limit.text);
         match (self.in_flight, &self.adaptive) {
@@ -60,7 +60,7 @@ impl Policy {
         }
     }
 
-    /// Returns what there is to say of it beside its row: how its rate moves, and its thresholds.
+    /// Returns the details beside its row: how its rate moves, and its thresholds.
     pub(super) fn details(&self) -> Vec<String> {
         let adaptive = self.adaptive.as_ref().map(|adaptive| {
             let Adaptive { per_second, reason, follow, own, min, max } = adaptive;
@@ -89,13 +89,13 @@ pub(super) struct Threshold {
     pub(super) crossed: u64,
 }
 
-/// The rate of a policy whose rate moves, and why it is what it is.
+/// The rate of a policy with an adaptive rate, and the reason for it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Adaptive {
     pub(super) per_second: f64,
     pub(super) reason: String,
     pub(super) follow: String,
-    /// What this process would allow, if the fleet did not agree on less.
+    /// The rate that this process would allow if the fleet had not agreed on less.
     #[serde(rename = "own_per_second")]
     pub(super) own: f64,
     #[serde(rename = "min_per_second")]
@@ -115,7 +115,7 @@ pub(super) struct Rates {
     pub(super) short: Rate,
 }
 
-/// Seconds that the shown rates are of.
+/// How many seconds the shown rates cover.
 pub(super) const RECENT: usize = 3;
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -125,7 +125,8 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// Returns the rate of the last seconds of a history of allowed and denied; `None` without one.
+    /// Returns the rate over the last seconds of a history of allowed and denied decisions; `None`
+    /// if the history is empty.
     fn recent(history: &[[u32; 2]]) -> Option<Self> {
         let last = history.last_chunk::<RECENT>().map_or(history, |last| last);
         let mean = |index: usize| {
@@ -136,7 +137,7 @@ impl Rate {
         (!last.is_empty()).then_some(Self { allowed_per_second, denied_per_second })
     }
 
-    /// Returns the percentage of refusals; none if there was nothing to decide.
+    /// Returns the percentage of denials; `None` if there were no decisions.
     pub(super) fn denied_percent(&self) -> Option<f64> {
         let all = self.allowed_per_second + self.denied_per_second;
         (all > 0.0).then(|| self.denied_per_second * 100.0 / all)
@@ -181,7 +182,7 @@ pub(super) struct OneStore {
     pub(super) shared: Option<Remote>,
 }
 
-/// How a store is that several processes share.
+/// The state of a store that several processes share.
 #[derive(Debug, Deserialize)]
 pub(super) struct Remote {
     pub(super) fleet_size: u32,
@@ -194,7 +195,8 @@ pub(super) struct Remote {
 #[derive(Debug, Deserialize)]
 pub(super) struct Node {
     pub(super) address: String,
-    /// `up`; or why no calls are sent: `connecting`, or `open` and `probing` of its circuit breaker.
+    /// `up`, or why the link sends no calls: `connecting`, or `open` and `probing` for its circuit
+    /// breaker.
     pub(super) state: String,
     pub(super) in_flight: u64,
     pub(super) last_error: Option<String>,
@@ -218,7 +220,7 @@ pub(super) struct Load {
     pub(super) error: Option<String>,
 }
 
-/// In which order policies are shown. The server sorts.
+/// The order of the policies. The server sorts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     #[default]
@@ -248,31 +250,31 @@ impl Sort {
     }
 }
 
-/// What to do after a key.
+/// The next step after a key press.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     Draw,
-    /// Ask the server again, at once.
+    /// Request new figures from the server at once.
     Ask,
     Quit,
 }
 
-/// What is shown.
+/// The state of the screen.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) server: String,
     pub(super) picture: Picture,
-    /// Why the picture is old.
+    /// Why the picture is out of date.
     pub(super) error: Option<String>,
     sort: Sort,
     filter: String,
-    /// Whether nobody is there to press keys.
+    /// Whether the output is plain text, without a user at the keyboard.
     pub(super) is_plain: bool,
-    /// Whether keys go to the filter.
+    /// Whether key presses go to the filter.
     pub(super) is_typing: bool,
-    /// Whether the list of keys is shown.
+    /// Whether the list of key bindings is shown.
     pub(super) is_help: bool,
-    /// The chosen policy: policies move when they are sorted, so it is known by its id.
+    /// The id of the selected policy: policies move when they are sorted.
     chosen: Option<String>,
 }
 
@@ -302,7 +304,7 @@ impl State {
         &self.filter
     }
 
-    /// Shows what was told. After an error the old picture stays.
+    /// Shows the new figures. After an error, the old ones stay.
     pub(super) fn show(&mut self, told: Result<Picture, ClientError>) {
         match told {
             Ok(picture) => (self.picture, self.error) = (picture, None),
@@ -310,7 +312,7 @@ impl State {
         }
     }
 
-    /// Returns the place of the chosen policy; that of the first if it is gone.
+    /// Returns the position of the selected policy, or of the first if it is gone.
     pub(super) fn position(&self) -> Option<usize> {
         let policies = &self.picture.policies.policies;
         let chosen = self.chosen.as_ref();
@@ -318,14 +320,14 @@ impl State {
         found.or((!policies.is_empty()).then_some(0))
     }
 
-    /// Returns the chosen policy among those that were told; the first if it is not there.
+    /// Returns the selected policy among those in the response; the first if it is not there.
     pub(super) fn choice<'a>(&self, told: &'a Policies) -> Option<&'a Policy> {
         let chosen = self.chosen.as_ref();
         let found = chosen.and_then(|id| told.policies.iter().find(|policy| policy.id == *id));
         found.or(told.policies.first())
     }
 
-    /// Does what a key says.
+    /// Handles a key press.
     pub(super) fn press(&mut self, key: KeyEvent) -> Then {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
             return Then::Quit;

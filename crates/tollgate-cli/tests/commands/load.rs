@@ -167,7 +167,7 @@ fn an_error_of_the_server_is_shown_and_fails_the_run() {
 
 #[test]
 fn a_server_that_is_not_there_is_a_clear_failure() {
-    // The port was free a moment ago, and nobody listens on it.
+    // The port was free a moment ago, and nothing listens on it.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     for protocol in ["resp", "http", "grpc"] {
         let output = load(&[protocol, &free, "--requests", "10"]);

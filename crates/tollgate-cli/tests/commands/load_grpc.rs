@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 
-/// What the server says: the overall code and the gRPC status of a call, by its number.
+/// The server's responses: the overall code and the gRPC status of a call, by its number.
 type Answer = fn(u64) -> (u8, &'static str);
 
 fn load(words: &[&str]) -> Output {

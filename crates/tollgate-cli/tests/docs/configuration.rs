@@ -183,7 +183,7 @@ fn is_of_service(page: &Page) -> bool {
     page.path.starts_with("docs") && SERVICE.contains(&name)
 }
 
-/// What all commands of the program say of themselves.
+/// Returns the help texts of all commands.
 fn help() -> String {
     let commands = [
         "serve",

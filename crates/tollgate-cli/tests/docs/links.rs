@@ -1,4 +1,4 @@
-//! What a page points at exists: links with their anchors, files, tests, and the code blocks that
+//! Every target in a page exists: links with their anchors, files, tests, and the code blocks that
 //! the compiler must see.
 
 use super::{files, markdown, pages, report, root};

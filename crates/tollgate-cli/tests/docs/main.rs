@@ -1,5 +1,5 @@
-//! The documentation is right: links lead somewhere, paths and tests exist, configurations load,
-//! keys and flags are known, and the commands of each page run as they stand.
+//! The documentation is right: links have targets, paths and tests exist, configurations load, keys
+//! and flags are known, and the commands of each page run unchanged.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod configuration;

@@ -1,25 +1,25 @@
-//! As much of Markdown as the pages use: fenced blocks, headings, tables, links and inline code.
+//! The part of Markdown that the pages use: fenced blocks, headings, tables, links and inline code.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// A page, taken apart.
+/// A parsed page.
 pub(crate) struct Page {
     /// Relative to the root of the repository.
     pub(crate) path: PathBuf,
     pub(crate) blocks: Vec<Block>,
     /// Paragraphs and table rows with the number of their first line; fenced blocks are left out.
     pub(crate) prose: Vec<(usize, String)>,
-    /// What links may point at within the page.
+    /// The link targets within the page.
     pub(crate) anchors: Vec<String>,
 }
 
 /// A fenced block.
 pub(crate) struct Block {
     pub(crate) line: usize,
-    /// What stands behind the fence, such as `rust,no_run`.
+    /// The info string after the opening fence, such as `rust,no_run`.
     pub(crate) language: String,
     pub(crate) text: String,
     /// The file that the text before the block names: `` `shop.yaml`, a file: ``.

@@ -12,7 +12,7 @@ server:
   memory: {max_reservations: 4000, max_reservations_per_policy: 3000, max_reservations_per_key: 100}
 ";
 
-/// Reservations of a day that cost nothing, so many at once of each key. Returns how many are open.
+/// Opens reservations of a day with cost 0, `each` at once for each key. Returns how many are open.
 fn flood(service: &Service, policy: &str, keys: usize, each: usize) -> usize {
     let mut client = service.client();
     let command = |key: usize| format!("TG.RESERVE {policy} flood-{key} 0 LIFE 86400000");
@@ -26,7 +26,7 @@ fn a_flood_of_reservations_opens_nothing() {
     let before = service.resident();
     assert_eq!(flood(&service, "k", 1, 1000), 100, "of one key");
     assert_eq!(flood(&service, "k", 60, 100), 2900, "of one policy, with those before");
-    // Nobody reserves above a bound, whatever `failure` says.
+    // A reservation above a bound fails, regardless of `failure`.
     for cost in [0, 1, 5] {
         let command = format!("TG.RESERVE k x {cost} LIFE 1000");
         assert_eq!(service.client().count_ones(&command, 50).unwrap(), 0, "cost {cost}");
@@ -36,7 +36,8 @@ fn a_flood_of_reservations_opens_nothing() {
     assert_eq!(status, 429, "{told}");
     let wanted = [r#""reason":"full""#, r#""detail":"policy \"d:k\" has 3000 open reservations"#];
     assert!(wanted.iter().all(|wanted| told.contains(wanted)), "{told}");
-    // A check needs no reservation, and another policy has room: both pass as often as their quotas say.
+    // A check needs no reservation, and another policy is below its bound: both pass as often as
+    // their quotas allow.
     let ones = |command: &str| service.client().count_ones(command, 50).unwrap();
     assert_eq!((ones("TG.CHECK k x 1"), ones("TG.RESERVE other x 1")), (5, 5));
     assert_eq!(flood(&service, "other", 20, 100), 995, "of the store");
@@ -56,7 +57,7 @@ fn a_flood_of_reservations_opens_nothing() {
     assert!(grown < 32 << 20, "{} MiB more than before", grown >> 20);
 }
 
-/// Rules with a quota of its own each.
+/// Rules with distinct quotas.
 fn distinct(rules: u64) -> String {
     let rule = |number: u64| {
         format!("  - {{key: k, value: v{number}, rate_limit: {{quota: {number}/day}}}}\n")

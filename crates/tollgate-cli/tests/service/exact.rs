@@ -1,4 +1,4 @@
-//! Exactly the limit is admitted, whoever asks, over which protocol ever.
+//! The service admits exactly the limit, for any clients and over any protocol.
 
 use crate::process::Service;
 use std::{
@@ -19,8 +19,8 @@ descriptors:
         parents: [tenant]
 ";
 
-/// Starts a load of 2000 requests on one key. In flight are 50 x 16 over RESP, 8 x 100 over gRPC, and 100
-/// x 8 over HTTP: 800 each.
+/// Starts a load of 2000 requests on one key. 800 are in flight: 50 x 16 over RESP, 8 x 100 over
+/// gRPC, and 100 x 8 over HTTP.
 pub(crate) fn load(service: &Service, protocol: &str, key: &str) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.args(["load", protocol]);

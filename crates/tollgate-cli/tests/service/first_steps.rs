@@ -1,4 +1,4 @@
-//! What a new user tries first.
+//! The first steps of a new user.
 
 use crate::process::{Service, serve};
 use serde_json::Value;
@@ -112,7 +112,7 @@ fn a_service_that_could_serve_nobody_does_not_start() {
     }
 }
 
-/// What a server says on standard error, up to a line with this in it.
+/// Returns the server's standard error, up to a line that contains `end`.
 fn said_until(command: &mut Command, end: &str) -> Vec<String> {
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! Start, signals and the end.
+//! Start, signals and shutdown.
 
 use crate::process::{Service, http};
 use std::{io::Write, process::Command, thread, time::Duration};
@@ -21,7 +21,7 @@ fn a_changed_file_is_found_and_a_hang_up_loads_it() {
         if by_signal {
             service.signal("HUP");
         }
-        // A version that does not come is found out by the test's own time limit.
+        // If the version never arrives, the test's own time limit ends the loop.
         while !service.admin("GET", "/config", "").1.contains("\"version\":2") {
             thread::yield_now();
         }
@@ -44,8 +44,8 @@ fn a_request_that_has_begun_is_answered_before_the_end() {
     assert!(client.reply().is_err(), "the connection is closed");
 }
 
-/// Two drain timeouts ran one after the other, and the service manager killed the process before it
-/// had written its snapshot.
+/// Regression: two drain timeouts ran one after the other, and the service manager killed the
+/// process before it had written its snapshot.
 #[test]
 fn the_end_has_one_deadline_and_the_snapshot_is_written_whatever_clients_do() {
     let folder = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ fn the_end_has_one_deadline_and_the_snapshot_is_written_whatever_clients_do() {
         stream.write_all(start).unwrap();
         rude.push(stream);
     }
-    // A client that asks and never reads.
+    // A client that sends requests and never reads.
     let mut deaf = open(service.resp);
     deaf.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
     let question = b"TG.PEEK k x 1\r\n".repeat(1000);
@@ -115,7 +115,7 @@ fn unix_sockets_are_made_and_removed() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    // The path is there a moment before somebody listens on it.
+    // The path exists a moment before the server listens on it.
     while std::os::unix::net::UnixStream::connect(&path).is_err() {
         thread::yield_now();
     }

@@ -128,7 +128,7 @@ async fn http2(address: SocketAddr, window: u32) -> Option<SendRequest<Bytes>> {
     client.ready().await.ok()
 }
 
-/// Sends so many bytes of a body behind its first ones, and never ends it.
+/// Sends this many bytes of a body after its first ones, and never ends it.
 async fn half_a_body(
     client: &mut SendRequest<Bytes>,
     request: http::Request<()>,
@@ -313,7 +313,7 @@ fn a_hundred_connections_that_never_read_hold_what_is_configured() {
     });
 }
 
-/// A command that serves with so many file descriptors.
+/// A command that serves with this many file descriptors.
 fn serve_with_descriptors(most: u32, folder: &Path) -> Command {
     let config = folder.join("limits.yaml");
     std::fs::write(&config, YAML).unwrap();

@@ -129,7 +129,7 @@ fn endpoints(stderr: impl Read + Send + 'static) -> (Vec<String>, mpsc::Receiver
     let (found, lines) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-            // What a service complains of tells why a test fails.
+            // The warnings and errors of a service show why a test fails.
             if line.contains(" WARN ") || line.contains(" ERROR ") {
                 eprintln!("{line}");
             }
@@ -213,7 +213,7 @@ impl Resp {
     }
 }
 
-/// Sends one request on a connection of its own.
+/// Sends one request on a new connection.
 pub(crate) fn http(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,16 +1,18 @@
-//! Many rules with a quota of their own each, over all algorithms: enforced, reloaded and overridden exactly.
+//! Many rules, each with its own quota, over all algorithms: enforced, reloaded and overridden
+//! exactly.
 //!
-//! Prints what a start and a reload take, and the memory of a rule. docs/operating.md has the figures of
+//! Prints the duration of a start and of a reload, and the memory of a rule. docs/operating.md has
+//! the figures of
 //! `TOLLGATE_LONG=1 cargo test --release -p tollgate-cli --test service -- rules:: --nocapture`.
 
 use crate::process::{Service, TOKEN, serve};
 use std::{fmt::Write as _, fs, path::Path};
 use tollgate::{Algorithm, Clock};
 
-/// How many rules of each algorithm are asked at each step.
+/// How many rules of each algorithm each step calls.
 const ASKED: usize = 40;
 
-/// A rule of many: its quota is its number a year, and a bit more after a reload.
+/// One of many rules: its quota is its number per year, and a bit more after a reload.
 #[derive(Clone, Copy)]
 struct Rule {
     number: u64,
@@ -22,7 +24,7 @@ impl Rule {
         Self { number, algorithm: Algorithm::ALL[number as usize % Algorithm::ALL.len()] }
     }
 
-    /// Checks that exactly so many pass.
+    /// Checks that exactly this many permits pass.
     fn passes(self, service: &Service, permits: u64, step: &str) {
         let Self { number, algorithm } = self;
         let mut client = service.client();
@@ -74,7 +76,7 @@ fn every_one_of_many_rules_has_its_own_quota() {
     let bytes = |service: &Service| service.resident().saturating_sub(least);
     println!("memory: {} bytes for each rule", bytes(&service) / rules);
 
-    // Numbers far from each other, of all algorithms; those of one step are asked in no other.
+    // Numbers far from each other, over all algorithms; no two steps call the same rule.
     let numbers: Vec<_> = (0..rules).map(|it| it * 7919 % rules + 1).collect();
     let steps: Vec<_> = numbers.chunks(ASKED * Algorithm::ALL.len()).take(3).collect();
     for number in steps[0] {
@@ -88,7 +90,7 @@ fn every_one_of_many_rules_has_its_own_quota() {
     println!("reload with {rules} changed quotas: {:?}", clock.now().since(begun));
     println!("memory: {} bytes for each rule", bytes(&service) / rules);
     for number in steps[0] {
-        // What is used stays used: the permits of a window, the time of a token bucket.
+        // Used permits stay used: the permits of a window, the time of a token bucket.
         let rule = Rule::new(*number);
         rule.passes(
             &service,

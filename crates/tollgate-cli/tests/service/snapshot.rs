@@ -1,4 +1,4 @@
-//! What a restart remembers.
+//! State that survives a restart.
 
 use crate::process::Service;
 use std::{
@@ -20,7 +20,7 @@ descriptors:
 
 const USED: &str = "TG.PEEK k x 0";
 
-/// Takes permits until it is told to stop, or the server is gone.
+/// Takes permits until the test stops it, or the server is gone.
 struct Load {
     acknowledged: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -34,7 +34,7 @@ impl Load {
             (Arc::clone(&acknowledged), Arc::clone(&stop), service.client());
         let thread = thread::spawn(move || {
             while !stopped.load(SeqCst) {
-                // A server that was killed has not answered.
+                // A killed server sends no response.
                 let Ok(taken) = client.count_ones("TG.CHECK k x 1", 8) else { return };
                 count.fetch_add(taken as u64, SeqCst);
             }
@@ -53,7 +53,7 @@ fn changed(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|found| found.modified()).ok()
 }
 
-/// Waits until the file is another one than `before`.
+/// Waits until the file has another modification time than `before`.
 fn await_change(path: &Path, before: Option<SystemTime>) -> Option<SystemTime> {
     loop {
         let now = changed(path);
@@ -79,7 +79,8 @@ fn a_killed_server_loses_at_most_what_came_since_the_last_snapshot_but_one() {
     let mut service = Service::start(folder.path(), YAML, &flags);
     let load = Load::start(&service);
     let first = await_change(&path, None);
-    // The snapshot after this one begins later than now, so it has all that is acknowledged by now.
+    // The snapshot after this one begins later than now, so it includes every permit acknowledged
+    // so far.
     let acknowledged = load.acknowledged.load(SeqCst);
     await_change(&path, first);
     service.kill();
@@ -88,7 +89,7 @@ fn a_killed_server_loses_at_most_what_came_since_the_last_snapshot_but_one() {
     let service = Service::start(folder.path(), YAML, &flags);
     let used = used(&service);
     assert!(acknowledged > 0 && used >= acknowledged, "{used} of at least {acknowledged}");
-    // What was in flight when it was killed may have been taken without an answer.
+    // Requests in flight at the kill may have taken permits without a response.
     assert!(used <= total + 8, "{used} of at most {total}");
 }
 

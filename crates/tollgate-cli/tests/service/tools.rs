@@ -64,7 +64,7 @@ fn a_load_that_meets_no_limit_ends_in_the_first_second_and_says_why() {
     }
 }
 
-/// A short run: memory is not judged yet, and every counter is.
+/// A short run: checks every counter, but not yet memory.
 #[test]
 fn a_soak_finds_that_clients_and_service_have_counted_the_same() {
     let output = tollgate(&["soak", "--for", "2s", "--rate", "400", "--keys", "50"]);

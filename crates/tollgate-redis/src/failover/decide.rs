@@ -247,7 +247,7 @@ impl<S: Store + 'static> Guarded<S> {
             Ok::<_, StoreError>((taken.is_denied(), taken.remaining()))
         };
         let Ok((is_denied, left)) = take(taken) else { return };
-        // It has refused, or granted less than was asked for.
+        // The store has refused, or granted less than the cost.
         let is_used_up = told.is_denied() || told.cost() < demand.cost();
         let kept = match is_denied {
             true => 0,
@@ -275,7 +275,7 @@ impl<S: Store> Guarded<S> {
 }
 
 impl<S: Store> Shared<S> {
-    /// Returns the decision of a demand that no limiter has to be asked for.
+    /// Returns the decision of a demand that needs no limiter.
     fn fixed(&self, plan: &Plan, demand: &Demand<'_>, now: Tick) -> Option<Decision> {
         match plan.failure {
             FailurePolicy::Open => Some(open(demand, now)),
@@ -342,7 +342,8 @@ fn limit_of(demand: &Demand<'_>) -> u64 {
     if demand.quota().is_unlimited() { u64::MAX } else { demand.quota().capacity() }
 }
 
-/// All passes: the limit is the quota's, and what is left is what a fresh key has left.
+/// The decision if everything passes: the limit is the quota's, and the remaining permits are those
+/// of a fresh key.
 fn open(demand: &Demand<'_>, now: Tick) -> Decision {
     let (cost, limit) = (demand.cost(), limit_of(demand));
     let answer = Answer {

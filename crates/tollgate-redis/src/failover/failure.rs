@@ -1,9 +1,9 @@
-//! What decides when the store cannot.
+//! The failure policy: what decides when the store cannot.
 
 use super::GuardError;
 use std::{collections::HashMap, fmt, str::FromStr};
 
-/// What happens to the demands of a policy while the store cannot be asked.
+/// How the demands of a policy are decided while the store cannot be reached.
 ///
 /// # Examples
 ///

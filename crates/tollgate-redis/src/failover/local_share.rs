@@ -1,4 +1,4 @@
-//! The part of a quota that one process has while it is on its own.
+//! The part of a quota that one process has while it decides alone.
 //!
 //! With share s (one over the number of processes, or a fraction that was configured):
 //!
@@ -16,7 +16,7 @@ use crate::FleetSize;
 use std::time::Duration;
 use tollgate::{Algorithm, Initial, Quota};
 
-/// What a configured fraction is counted in.
+/// The unit of a configured fraction.
 pub(super) const WHOLE: u64 = 1_000_000_000;
 
 /// Where the share comes from.

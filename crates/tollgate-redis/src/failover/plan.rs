@@ -1,4 +1,4 @@
-//! What to do for a policy, worked out once.
+//! The failure policy and the local share of each policy, computed once.
 
 use super::{
     FailurePolicy, Failures,
@@ -16,17 +16,17 @@ use tollgate::{
     store::{Demand, Policy, StoreError},
 };
 
-/// How many names have plans at once. When there are more, all are forgotten and made again as they
-/// are asked for.
+/// How many names have plans at once. When there are more, all plans are dropped and made again on
+/// demand.
 const NAMES_MAX: usize = 4096;
-/// How many plans a name has at once, for several quotas of the same name.
+/// How many plans a name has at once, for different quotas of the same name.
 const PLANS_MAX: usize = 4;
 
-/// What to do for a policy while the store cannot be asked.
+/// How a policy is decided while the store cannot be reached.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) failure: FailurePolicy,
-    /// The policy as the local store knows it: with this process's share of the quota.
+    /// The policy for the local store: with this process's share of the quota.
     pub(super) local: Policy,
     ratio: Ratio,
     quota: Quota,
@@ -57,7 +57,7 @@ impl Plan {
         self.ratio.of(permits)
     }
 
-    /// Returns a demand as the local store knows it. The local store refuses one that lacks its quota.
+    /// Returns the demand for the local store. The local store rejects one that lacks its quota.
     pub(super) fn demand<'a>(
         &'a self,
         demand: &Demand<'a>,
@@ -71,18 +71,19 @@ impl Plan {
     }
 }
 
-/// The policy of those that pass whatever happens: with it several demands can still be one
-/// reservation, of which each has its place.
+/// The policy for demands that always pass: with it, several demands can still form one reservation
+/// in which each has its place.
 fn open() -> Result<Policy, StoreError> {
     Ok(Policy::new("\0open", Quota::unlimited())?)
 }
 
-/// All plans, and what they are made from.
+/// All plans, and the settings that they are made from.
 #[derive(Debug)]
 pub(super) struct Plans {
     pub(super) share: Share,
-    /// Whether a policy may be decided locally. Without one nothing has to be kept warm, which saves a
-    /// look-up for each call: a third of the instructions of this crate over a store in memory.
+    /// Whether any policy may be decided locally. If none may, no local limiter has to be kept
+    /// warm, which saves a lookup for each call: a third of the instructions of this crate over a
+    /// store in memory.
     has_local: AtomicBool,
     book: RwLock<Book>,
 }
@@ -115,7 +116,7 @@ impl Plans {
 
     pub(super) fn set_failures(&self, failures: Failures) {
         let mut book = self.write();
-        // ORDERING: Relaxed, here and below. A call at the same time may see either.
+        // ORDERING: Relaxed, here and below. A concurrent call may see either value.
         self.has_local.store(failures.has_local(), Relaxed);
         book.failures = failures;
         book.plans.clear();

@@ -1,4 +1,4 @@
-//! What one process holds: a state machine that is told the time.
+//! The share of one process: a state machine that receives the time as a value.
 //!
 //! ```text
 //!  joining --answer--> granted (or learning) --lease over, no answer--> safe --answer--> granted
@@ -6,12 +6,12 @@
 //!     '------------------------- no answer ------------------------------'
 //! ```
 //!
-//! Two rules keep the sum of all shares within the capacity while the store is away for everybody:
+//! Two rules keep the sum of all shares within the capacity while no process reaches the store:
 //!
 //! 1. A lease ends here one lease after the report was *sent*, so before it ends in the table.
-//! 2. When the lease is over the share is the smaller of the last grant and the safe capacity. It grows
-//!    to the safe capacity only one lease after the first report that failed: whatever was granted to
-//!    anybody before that is over by then.
+//! 2. After the lease, the share is the smaller of the last grant and the safe capacity. It grows
+//!    to the safe capacity only one lease after the first report that failed: every earlier grant
+//!    of any process is over by then.
 
 use super::{
     Rate,
@@ -24,17 +24,17 @@ use tollgate::Tick;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// No answer yet: the share is nothing.
+    /// No answer yet: the share is zero.
     Joining,
     /// The table is new and only restates what processes hold.
     Learning,
-    /// Granted, and the lease runs.
+    /// Granted, and the lease has not ended.
     Granted,
     /// The store is away and the lease is over: the safe capacity.
     Safe,
-    /// There is no room for this process, or its name is in use: the share is nothing.
+    /// The table is full, or another process uses this name: the share is zero.
     Refused,
-    /// This process has left: the share is nothing.
+    /// This process has left: the share is zero.
     Left,
 }
 
@@ -79,8 +79,8 @@ impl Holder {
         Report { number: self.number, has: self.share(now).0, wants }
     }
 
-    /// Takes the answer to a report that was sent at `sent`. Tells whether the share has become
-    /// smaller: then it is free for others only after another report.
+    /// Handles the answer to a report that was sent at `sent`. Returns whether the share has
+    /// shrunk: the difference is free for others only after another report.
     pub(super) fn answered(&mut self, sent: Tick, report: &Report, answer: Answer) -> bool {
         self.failing_since = None;
         self.refused = match answer {
@@ -106,7 +106,7 @@ impl Holder {
         }
     }
 
-    /// Nobody answered, as of now.
+    /// Records that a report got no answer, as of now.
     pub(super) fn failed(&mut self, now: Tick) {
         self.failing_since.get_or_insert(now);
     }
@@ -136,17 +136,17 @@ impl Holder {
         [ends, self.calm()].into_iter().flatten().filter(|at| *at > now).min()
     }
 
-    /// Returns how long the lease still runs.
+    /// Returns the remaining time of the lease.
     pub(super) fn lease_left(&self, now: Tick) -> Duration {
         self.grant.map_or(Duration::ZERO, |grant| grant.until.since(now))
     }
 
-    /// Tells whether the last report was not answered.
+    /// Tells whether the last report got no answer.
     pub(super) fn is_failing(&self) -> bool {
         self.failing_since.is_some()
     }
 
-    /// Returns when the table has learned, if the last answer came before that.
+    /// Returns when the table stops learning, if the last answer came before that.
     pub(super) fn learned(&self) -> Option<Tick> {
         let grant = self.grant.filter(|grant| grant.learning_until > grant.sent)?;
         Some(grant.learning_until)
@@ -160,7 +160,7 @@ impl Holder {
         self.refused
     }
 
-    /// When all leases are over that anybody can have.
+    /// Returns when every lease of any process is over.
     fn calm(&self) -> Option<Tick> {
         self.failing_since.map(|since| since.saturating_add(self.lease))
     }

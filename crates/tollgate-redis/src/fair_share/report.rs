@@ -10,13 +10,13 @@ use std::time::Duration;
 
 pub(super) const SOURCE: &str = include_str!("../lua/allot.lua");
 
-/// The parts of a report that stay the same: the resource, the process and its run.
+/// The constant parts of a report: the resource, the process and its run.
 #[derive(Debug)]
 pub(super) struct Registration {
     script: Script,
     key: Vec<u8>,
     id: String,
-    /// Tells two processes of one name apart.
+    /// Distinguishes two processes of one name.
     run: u64,
     resource: Resource,
     member: Member,
@@ -25,14 +25,14 @@ pub(super) struct Registration {
 /// One report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Report {
-    /// Counts up, so that a report which arrives late is told from the latest one.
+    /// Counts up, so that the script recognizes a report that arrives late.
     pub(super) number: u64,
-    /// What is in force here.
+    /// The share in force here.
     pub(super) has: Rate,
     pub(super) wants: Rate,
 }
 
-/// What the script said.
+/// The script's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Granted {
@@ -40,7 +40,7 @@ pub(super) enum Answer {
         clients: u32,
         learning: Duration,
     },
-    /// A later report of this process has been heard.
+    /// The script has handled a later report of this process already.
     Stale,
     Full,
     InUse,
@@ -117,7 +117,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl Answer {
-    /// Reads a reply; the error says what was expected.
+    /// Reads a reply; the error describes the expected one.
     pub(super) fn read(reply: &Reply) -> Result<Self, String> {
         let numbers: Option<Vec<i64>> =
             reply.parts().and_then(|parts| parts.iter().map(Reply::int).collect());
@@ -141,7 +141,7 @@ impl Registration {
         &self.id
     }
 
-    /// Returns the claim that a report makes.
+    /// Returns the claim of a report.
     pub(super) fn claim(&self, wants: Rate) -> super::Claim {
         super::Claim { wants, weight: self.member.weight, band: self.member.band }
     }

@@ -1,17 +1,18 @@
-//! What is shared, and by whom.
+//! A shared resource, and its members.
 
 use super::{Rate, Sharing, shares::BANDS};
 use crate::fleet::{JoinError, escaped, random_name};
 use std::time::Duration;
 
-/// The most processes that share one resource: the script looks at every row at every report.
+/// The most processes that share one resource: the script visits every row for every report.
 pub(super) const CLIENTS_MAX: u64 = 500;
 
 const WEIGHT_MAX: u16 = 1_000;
 
 /// A capacity with a name, shared by the processes that join it.
 ///
-/// All processes should give the same; while settings are rolled out, the highest capacity holds.
+/// All processes should set the same one; during a rollout of new settings, the highest capacity
+/// holds.
 ///
 /// # Examples
 ///
@@ -60,16 +61,16 @@ impl Resource {
         self
     }
 
-    /// Sets what a process allows itself while the store is away and its lease is over. By default
-    /// the capacity divided by the number of processes last known, and nothing if there was never an
+    /// Sets the share of a process while the store is away and its lease is over. By default, it is
+    /// the capacity divided by the last known number of processes, or nothing if there was never an
     /// answer.
     pub fn safe_capacity(mut self, rate: Rate) -> Self {
         self.safe_capacity = Some(rate);
         self
     }
 
-    /// Sets for how long a share is granted, by default 10 s. The share of a process that was killed
-    /// is free after that.
+    /// Sets the length of a lease, by default 10 s. The share of a killed process is free after
+    /// that.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
@@ -82,25 +83,25 @@ impl Resource {
         self
     }
 
-    /// Sets the least time between two reports when more is wanted before the next is due, by
-    /// default 1 s. What is wanted in between is reported together.
+    /// Sets the shortest time between two reports when demand rises before the next is due, by
+    /// default 1 s. Rises in between are reported together.
     pub fn soonest(mut self, soonest: Duration) -> Self {
         self.soonest = soonest;
         self
     }
 
-    /// Sets for how long a table that is new (or was lost) only restates what processes hold already,
-    /// by default one lease. During that time newcomers get nothing.
+    /// Sets for how long a new (or lost) table only restates the shares that processes hold
+    /// already, by default one lease. During that time newcomers get nothing.
     ///
-    /// Zero trusts that a new table means a new fleet: newcomers are served at once, and after a loss
-    /// of the table as much as the whole capacity can be granted twice for one refresh.
+    /// Zero assumes that a new table means a new fleet: newcomers get a share at once, and after a
+    /// loss of the table up to twice the capacity can be granted for one refresh.
     pub fn learning(mut self, learning: Duration) -> Self {
         self.learning = Some(learning);
         self
     }
 
-    /// Sets how much of a share can be saved up, as the time in which it comes; by default what comes
-    /// in 1 s, and at least one permit.
+    /// Sets how much of a share can accumulate, as the time in which it comes; by default 1 s, and
+    /// at least one permit.
     pub fn burst(mut self, burst: Duration) -> Self {
         self.burst = burst;
         self
@@ -159,7 +160,7 @@ impl Resource {
     }
 }
 
-/// Who shares: one process.
+/// A member of a resource: one process.
 ///
 /// # Examples
 ///
@@ -183,8 +184,8 @@ impl Member {
         Self { id: None, weight: 1, band: 0, least: None }
     }
 
-    /// Sets the name in the table, by default a random one. A second process of one name is refused
-    /// until the first has left or its lease is over.
+    /// Sets the name in the table, by default a random one. The script refuses a second process of
+    /// the same name until the first has left or its lease is over.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
@@ -202,8 +203,8 @@ impl Member {
         self
     }
 
-    /// Sets what is wanted at least when demand is measured, by default a hundredth of the capacity,
-    /// so that a process that wakes up has something to begin with.
+    /// Sets the least demand when demand is measured, by default a hundredth of the capacity, so
+    /// that a process that becomes busy has something to begin with.
     pub const fn at_least(mut self, rate: Rate) -> Self {
         self.least = Some(rate);
         self

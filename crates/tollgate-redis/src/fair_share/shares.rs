@@ -30,8 +30,8 @@ pub enum Sharing {
     /// Each has an equal part, by weight; what some leave goes to the others in proportion to how
     /// much more they want.
     Proportional,
-    /// Max-min fairness, by weight, the default: nobody gets more than it wants, and a share can grow
-    /// only at the cost of one that is not larger for its weight.
+    /// Max-min fairness, by weight, the default: no process gets more than it wants, and a share
+    /// can grow only at the cost of one that is not larger for its weight.
     #[default]
     Fair,
     /// Higher bands first (0 is the highest, 7 the lowest), fair inside a band. Each band has a
@@ -42,7 +42,7 @@ pub enum Sharing {
     },
 }
 
-/// What one process asks for.
+/// The claim of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// How much it could use.
@@ -197,8 +197,8 @@ fn bands(amount: u64, floor: u64, claims: &[Claim]) -> Vec<u64> {
     let mut lower: u64 = sums.iter().map(|sum| floor.min(*sum)).sum();
     let (mut left, mut shares) = (amount, vec![0; claims.len()]);
     for (band, sum) in sums.into_iter().enumerate() {
-        // INVARIANT: what is left covers the floors of this band and those below, because the floors
-        // of all are at most the capacity.
+        // INVARIANT: the rest covers the floors of this band and those below, because the floors of
+        // all are at most the capacity.
         lower -= floor.min(sum);
         let given = sum.min(left.saturating_sub(lower));
         left -= given;

@@ -1,6 +1,6 @@
 //! Fleets in virtual time. In `servers`, every report goes to a real server, with the time as an
-//! argument, and to its twin `model.rs`, and the answers must be the same. In `load.rs`, whole processes
-//! measure the demand of simulated loads and report to the twin.
+//! argument, and to the model of the script, `model.rs`, and the answers must be the same. In
+//! `load.rs`, whole processes measure the demand of simulated loads and report to the model.
 
 mod load;
 mod model;

@@ -1,4 +1,4 @@
-//! The task that beats.
+//! The heartbeat task.
 
 use super::{FleetSize, JoinError, escaped, jittered, random_name, recent_max::RecentMax, runtime};
 use crate::{Command, Link, LinkError, Route, Script, slot_of};
@@ -13,7 +13,7 @@ use tollgate::{Clock, Tick};
 /// The most processes of one fleet.
 const FLEET_MAX: u64 = 10_000;
 
-/// How often a process beats, and for how long it counts after a beat.
+/// How often a process sends a heartbeat, and how long it counts after one.
 ///
 /// # Examples
 ///
@@ -32,19 +32,20 @@ pub struct HeartbeatSettings {
 }
 
 impl HeartbeatSettings {
-    /// Returns the defaults: a beat each second, a life of 5 s, and a fleet of one until the first
-    /// answer.
+    /// Returns the defaults: a heartbeat each second, a life of 5 s, and a fleet of one until the
+    /// first answer.
     pub const fn new() -> Self {
         Self { interval: Duration::from_secs(1), life: Duration::from_secs(5), expected: 1 }
     }
 
-    /// Sets the time between two beats, give or take a tenth; by default 1 s.
+    /// Sets the time between two heartbeats, give or take a tenth; by default 1 s.
     pub const fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// Sets for how long a process counts after a beat, by default 5 s: four beats may be lost.
+    /// Sets how long a process counts after a heartbeat, by default 5 s: four heartbeats may be
+    /// lost.
     pub const fn life(mut self, life: Duration) -> Self {
         self.life = life;
         self
@@ -115,24 +116,24 @@ impl Heartbeat {
         Ok(Self { stop, state, task: Some(task) })
     }
 
-    /// Waits for the first count, for at most `patience`. Tells whether there was one.
+    /// Waits for the first count, for at most `patience`. Returns whether there was one.
     pub async fn ready(&self, patience: Duration) -> bool {
         let mut state = self.state.clone();
         let first = state.wait_for(|state| state.answers > 0);
         timeout(patience, first).await.is_ok_and(|seen| seen.is_ok())
     }
 
-    /// Returns why the last beat was not answered; `None` if it was.
+    /// Returns why the last heartbeat got no answer; `None` if it got one.
     #[must_use]
     pub fn last_error(&self) -> Option<String> {
         self.state.borrow().error.clone()
     }
 
-    /// Leaves the fleet, and waits until the others can know it or the store did not answer.
+    /// Leaves the fleet, and waits until the others can see it or the store does not answer.
     pub async fn leave(mut self) {
         self.stop.notify_one();
         if let Some(task) = self.task.take() {
-            // It ends by itself; if the runtime ends first, there is nothing to wait for.
+            // The task ends by itself; if the runtime ends first, there is nothing to wait for.
             let _ = task.await;
         }
     }
@@ -165,7 +166,7 @@ impl FleetSet {
         call
     }
 
-    /// Beats or leaves, and returns how many there are.
+    /// Sends a heartbeat or leaves, and returns the number of processes.
     async fn tell(&self, link: &Link, verb: &str) -> Result<u32, String> {
         let route = Route::Slot(slot_of(&self.key));
         let answer = link.run(route, &self.script, self.call(verb));
@@ -180,7 +181,7 @@ impl FleetSet {
     }
 }
 
-/// What becomes of the answers.
+/// Keeps the recent maximum of the counts.
 #[derive(Debug)]
 struct Keeper {
     recent_max: RecentMax,
@@ -192,7 +193,7 @@ impl Keeper {
         Self { recent_max: RecentMax::new(life), was_away: false }
     }
 
-    /// Takes an answer, and returns the count from now on; without an answer it stays.
+    /// Handles an answer, and returns the count from now on; without an answer, the count stays.
     fn take(&mut self, now: Tick, answer: Option<u32>) -> Option<u32> {
         let Some(count) = answer else {
             self.was_away = true;

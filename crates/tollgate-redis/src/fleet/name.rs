@@ -6,9 +6,9 @@ use std::fmt::Write;
 /// The longest name, in bytes.
 const NAME_MAX: usize = 200;
 
-/// Returns a name as it stands in a key: letters, digits, `.`, `_` and `-` as they are, every other
-/// byte as `%` and two hexadecimal digits. So no name can end the tag of a key, and no two names are
-/// one.
+/// Returns a name in the form for a key: letters, digits, `.`, `_` and `-` as they are, every other
+/// byte as `%` and two hexadecimal digits. So no name can end the tag of a key, and different names
+/// stay different.
 pub(crate) fn escaped(name: &str) -> Result<String, JoinError> {
     if name.is_empty() || name.len() > NAME_MAX {
         let length = name.len();

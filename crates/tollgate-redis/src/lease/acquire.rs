@@ -13,14 +13,14 @@ use tollgate::{
     store::{Demand, Policy, Store, StoreError},
 };
 
-/// How often a request waits for calls of others before it makes its own.
+/// How often a request waits for other requests' calls before it makes its own.
 const ROUNDS: usize = 4;
 
-/// What became of a demand's leases.
+/// The result of a demand's leases.
 pub(super) enum Leased {
     Taken(Decision),
     Refused(Decision),
-    /// It does not lease: the store is to be asked.
+    /// The demand does not lease: the store must decide.
     Not,
 }
 
@@ -29,21 +29,22 @@ impl<S: Store + 'static> Shared<S> {
         self.ids.of(demand.policy().name(), demand.key())
     }
 
-    /// Asks the store again for a key, although it had too little: something was given back.
+    /// Allows the next store call for a key at once, although the store had too little: permits
+    /// were given back.
     pub(super) fn ask_again(&self, id: u128) {
         if let Some((holding, _)) = self.holdings.bucket(id).get(id) {
             holding.ask_again();
         }
     }
 
-    /// Drops what is held of a key.
+    /// Drops the held permits of a key.
     pub(super) fn drop_held(&self, id: u128) {
         let mut bucket = self.holdings.bucket(id);
         let wasted = bucket.remove(id).map_or(0, |holding| holding.tokens());
         bucket.tally.wasted += wasted;
     }
 
-    /// Decides over one demand.
+    /// Decides one demand.
     pub(super) async fn acquire_one(
         self: &Arc<Self>,
         demand: &mut Demand<'_>,
@@ -64,8 +65,8 @@ impl<S: Store + 'static> Shared<S> {
         Ok(decision)
     }
 
-    /// Decides over several demands: those that lease are taken from what is held, then the store is
-    /// asked for all others at once. If that refuses, what was taken goes back.
+    /// Decides several demands: those with leases take held permits, then the store decides all
+    /// others in one call. If it refuses, the held permits go back.
     pub(super) async fn acquire_all(
         self: &Arc<Self>,
         demands: &mut [Demand<'_>],
@@ -73,7 +74,8 @@ impl<S: Store + 'static> Shared<S> {
         let mut ids: Vec<u128> = demands.iter().map(|demand| self.id(demand)).collect();
         let is_twice = |index: usize| ids[..index].contains(&ids[index]);
         if !(1..=Limits::MOST).contains(&ids.len()) || (1..ids.len()).any(is_twice) {
-            // Wrong, or a key is charged a sum: only the store knows.
+            // An invalid call, or one that charges a key several times: only the store can decide
+            // it.
             let decision = self.ask_store(demands).await;
             ids.drain(..).for_each(|id| self.denials.forget(id));
             return decision;
@@ -134,7 +136,7 @@ impl<S: Store + 'static> Shared<S> {
         Ok(decision)
     }
 
-    /// Takes a demand from what is held, and fetches more if need be.
+    /// Takes a demand from the held permits, and fetches more if necessary.
     async fn lease(self: &Arc<Self>, demand: &Demand<'_>, id: u128) -> Result<Leased, StoreError> {
         for round in 0..ROUNDS {
             let Some(step) = self.step(demand, id, round == 0) else { return Ok(Leased::Not) };
@@ -157,7 +159,8 @@ impl<S: Store + 'static> Shared<S> {
                 Step::Wait(flight) => {
                     Counters::add(&self.counters.shared_calls, 1);
                     if !flight.is_over().await {
-                        // The store could not answer one; each asks for itself and is told why.
+                        // The store could not answer that call; each waiter asks by itself and gets
+                        // its own error.
                         return Ok(Leased::Not);
                     }
                 }
@@ -166,7 +169,7 @@ impl<S: Store + 'static> Shared<S> {
         Ok(Leased::Not)
     }
 
-    /// One step of a demand that leases; `None` if it does not.
+    /// Returns the next step of a demand with leases; `None` if it does not lease.
     fn step(&self, demand: &Demand<'_>, id: u128, is_first: bool) -> Option<Step> {
         let cost = demand.cost();
         if !self.is_leasing() || cost == 0 || demand.policy().is_ad_hoc() {
@@ -218,7 +221,7 @@ impl<S: Store + 'static> Shared<S> {
         Ok(lead.land(now, &Landing { want, cost, decision, believed: self.denials.cap() }))
     }
 
-    /// Fetches permits in the background. Without a runtime nobody does it.
+    /// Fetches permits in the background. Without a tokio runtime, gives up the fetch.
     fn fetch_ahead(self: &Arc<Self>, demand: &Demand<'_>, id: u128, fetch: Fetch) {
         let (shared, policy) = (Arc::clone(self), demand.policy().clone());
         let key: Box<[u8]> = demand.key().into();
@@ -237,7 +240,7 @@ impl<S: Store + 'static> Shared<S> {
     }
 }
 
-/// Ends a flight whatever happens.
+/// Ends a flight on drop.
 struct Lead<'a, S: Store + 'static> {
     shared: &'a Shared<S>,
     id: u128,
@@ -245,7 +248,7 @@ struct Lead<'a, S: Store + 'static> {
 }
 
 impl<S: Store + 'static> Lead<'_, S> {
-    /// Puts what was fetched where it belongs.
+    /// Adds the fetched permits to the held ones.
     fn land(&self, now: Tick, landing: &Landing) -> Decision {
         let mut bucket = self.shared.holdings.bucket(self.id);
         if let Some((holding, tally)) = bucket.get(self.id)
@@ -253,7 +256,7 @@ impl<S: Store + 'static> Lead<'_, S> {
         {
             return holding.land(now, landing, tally);
         }
-        // The key was reset meanwhile: only who asked gets something.
+        // The key was reset meanwhile: only the caller of the fetch gets permits.
         let granted = if landing.decision.is_allowed() { landing.decision.cost() } else { 0 };
         let is_allowed = granted >= landing.cost;
         bucket.tally.wasted += if is_allowed { granted - landing.cost } else { granted };
@@ -271,7 +274,7 @@ impl<S: Store + 'static> Drop for Lead<'_, S> {
     }
 }
 
-/// Permits that were taken from what is held, and go back unless they are cleared.
+/// Taken permits, which go back to the held ones on drop unless they are cleared.
 struct Taken<'a, S: Store + 'static> {
     shared: &'a Shared<S>,
     permits: Vec<(u128, u64)>,
@@ -290,7 +293,7 @@ impl<S: Store + 'static> Drop for Taken<'_, S> {
     }
 }
 
-/// The answer to who asked for a key that was forgotten meanwhile.
+/// Returns the answer to the caller of a fetch whose key was forgotten meanwhile.
 fn orphan(now: Tick, landing: &Landing, is_allowed: bool) -> Decision {
     let decision = landing.decision;
     if decision.is_never() {
@@ -308,8 +311,8 @@ fn orphan(now: Tick, landing: &Landing, is_allowed: bool) -> Decision {
     if decision.is_degraded() { answer.degraded() } else { answer }
 }
 
-/// What a demand is told when another one was refused before it was asked: it is not in the way, and
-/// nothing is known to remain.
+/// Returns the decision of a demand that was not evaluated because another one was refused: it is
+/// allowed, with 0 remaining.
 fn unasked(now: Tick, demand: &Demand<'_>) -> Decision {
     Decision::answered(Answer {
         outcome: Outcome::Allowed,

@@ -1,10 +1,10 @@
-//! What a configuration promises, in numbers.
+//! The guaranteed bounds of a configuration, in numbers.
 
 use super::{LeaseSettings, terms::Terms};
 use std::{fmt, time::Duration};
 use tollgate::{Quota, store::Policy};
 
-/// What two tiers do to one policy, as numbers and as a sentence (`Display`).
+/// The effects of two tiers on one policy, as numbers and as a sentence (`Display`).
 ///
 /// From [`TwoTier::bounds`](super::TwoTier::bounds). The numbers hold for each key of the policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +56,7 @@ impl Bounds {
         self.lease_max().saturating_mul(u64::from(self.processes))
     }
 
-    /// Returns how many permits can be lost when traffic stops: those that nobody used.
+    /// Returns how many permits can be lost when traffic stops: the held ones that are not used.
     ///
     /// Leases shrink by what they lose, so traffic that keeps moving between processes loses about 6 %
     /// of the rate (`tests/leases/servers/tier_fleet.rs`).

@@ -96,7 +96,7 @@ impl LeasePlan {
         Self { all: Some(settings), named: HashMap::new() }
     }
 
-    /// Sets how one policy leases, whatever holds for the others; `None`: not at all.
+    /// Sets how one policy leases, regardless of the others; `None`: not at all.
     pub fn of(mut self, policy: impl Into<Box<str>>, settings: Option<LeaseSettings>) -> Self {
         self.named.insert(policy.into(), settings);
         self

@@ -1,4 +1,4 @@
-//! One call for many who wait.
+//! One store call that many requests wait for.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -10,11 +10,11 @@ use tollgate::Tick;
 /// How long a call may take: far longer than a store's deadline.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A store call that is under way. Others who need the same permits wait for it.
+/// A store call that is under way. Other requests for the same permits wait for it.
 #[derive(Debug)]
 pub(super) struct SingleFlight {
     since: Tick,
-    /// Never has a permit: closing it wakes all who wait, and whoever comes later at once.
+    /// Never has a permit: closing it wakes all waiters, and lets later ones return at once.
     over: Semaphore,
     has_failed: AtomicBool,
 }
@@ -24,7 +24,7 @@ impl SingleFlight {
         Self { since, over: Semaphore::new(0), has_failed: AtomicBool::new(false) }
     }
 
-    /// Tells whether the call takes too long: who makes it may be on a runtime that stands still.
+    /// Tells whether the call takes too long: its caller may be on a runtime that stands still.
     pub(super) fn is_stuck(&self, now: Tick) -> bool {
         now.since(self.since) > PATIENCE
     }

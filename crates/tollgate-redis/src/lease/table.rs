@@ -1,12 +1,12 @@
-//! A bounded table of what this process remembers by key.
+//! A bounded table of the entries that this process remembers by key.
 //!
-//! A key's place is one of sixteen in its bucket; each bucket has its own lock. A bucket that is
-//! full gives up the entry that matters least, which is harmless: the store knows all. Memory grows
-//! with the entries, up to the bound, and is kept.
+//! A key has one of sixteen places in its bucket; each bucket has its own lock. A full bucket
+//! evicts the entry with the lowest rank, which is harmless: the store has the whole state. Memory
+//! grows with the entries, up to the bound, and is kept.
 //!
 //! Keys are not stored, only fingerprints of 128 bits by SipHash-1-3 with a secret of this process:
-//! nobody outside can find two keys that share one, and by chance two of a billion keys do with a
-//! probability below 10^-20.
+//! an attacker cannot find two keys with the same fingerprint, and by chance two of a billion keys
+//! collide with a probability below 10^-20.
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::{
@@ -16,13 +16,13 @@ use std::{
 
 const WAYS: usize = 16;
 
-/// What a table holds.
+/// An entry of a table.
 pub(super) trait Slot {
-    /// Returns how much the entry matters: the least is given up first. `None`: it must stay.
+    /// Returns the rank of the entry: the lowest is evicted first. `None`: it must stay.
     fn rank(&self) -> Option<u64>;
 }
 
-/// What happened in a bucket. Counted under its lock, so that it costs nothing more.
+/// The counts of a bucket. They change under its lock, so counting costs nothing more.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) allowed: u64,
@@ -31,7 +31,7 @@ pub(super) struct Tally {
 }
 
 pub(super) struct Bucket<T> {
-    /// Grows when something was given back: what was asked for before is out of date.
+    /// Grows when permits are given back: earlier requests are then out of date.
     pub(super) epoch: u64,
     pub(super) tally: Tally,
     slots: Vec<(u128, T)>,

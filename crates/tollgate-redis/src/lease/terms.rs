@@ -14,7 +14,7 @@
 use super::LeaseSettings;
 use tollgate::Quota;
 
-/// What holds for one policy, given the number of processes.
+/// The lease terms of one policy, given the number of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     pub(super) lease_max: u64,

@@ -28,7 +28,7 @@ pub(super) struct Connector {
     pub(super) reading: Arc<Semaphore>,
 }
 
-/// What a server must be.
+/// The expected role of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Any server, as the address says.

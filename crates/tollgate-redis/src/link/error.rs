@@ -1,4 +1,4 @@
-//! What can go wrong on the way.
+//! The errors of the link.
 
 use std::{error::Error, fmt};
 use tollgate::store::StoreError;
@@ -18,7 +18,7 @@ enum Kind {
 }
 
 impl LinkError {
-    /// The command was not carried out: nothing was sent, or nobody is there.
+    /// The command was not carried out: nothing was sent, or no server is there.
     pub fn unavailable(text: impl Into<String>) -> Self {
         Self { kind: Kind::Unavailable, text: text.into() }
     }

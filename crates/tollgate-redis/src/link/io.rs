@@ -11,19 +11,19 @@ use std::{
 };
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
-/// So many bytes are taken from the queue before they are written. What stays in the queue can still
-/// be withdrawn.
+/// How many bytes are taken from the queue before they are written. Commands that stay in the queue
+/// can still be withdrawn.
 const OUT_MAX: usize = 64 << 10;
 
-/// So much is read in one go.
+/// How many bytes one read takes.
 const READ_SIZE: usize = 16 << 10;
 
-/// So many replies are handed out in one go.
+/// How many replies are handed out at once.
 const BATCH: usize = 256;
 
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
-/// The place of a reply that nobody waits for.
+/// The slot of a reply that no caller waits for.
 const NOBODY: u32 = u32::MAX;
 
 /// Runs a connection until it breaks; then it says why. Dropping it fails the calls that wait.
@@ -81,7 +81,7 @@ impl<'a> Io<'a> {
         }
     }
 
-    /// Takes what is queued, if there is room. Returns whether there was something.
+    /// Takes queued commands, if there is space. Returns whether there were any.
     fn collect(&mut self, context: &mut Context<'_>) -> bool {
         if self.out.len() - self.written >= OUT_MAX {
             return false;

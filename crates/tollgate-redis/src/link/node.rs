@@ -26,7 +26,7 @@ use tokio::{
 };
 use tollgate::{Clock, Pass};
 
-/// What all servers of a link share.
+/// The state that all servers of a link share.
 #[derive(Debug)]
 pub(super) struct Common {
     pub(super) connector: Arc<Connector>,
@@ -61,7 +61,7 @@ struct Core {
     next: AtomicUsize,
     breaker: Breaker,
     state: watch::Sender<State>,
-    /// Whether the first connection stands: the others wait for it.
+    /// Whether the first connection is open: the others wait for it.
     leads: watch::Sender<bool>,
     calls: AtomicU64,
     errors: AtomicU64,
@@ -180,7 +180,7 @@ impl Drop for Node {
 }
 
 impl Core {
-    /// Queues a command on a connection that stands and has room.
+    /// Queues a command on an open connection with a free slot.
     fn push(
         &self,
         command: &mut Vec<u8>,
@@ -253,7 +253,7 @@ impl Core {
         self.common.changed();
     }
 
-    /// Keeps one connection, for ever.
+    /// Keeps one connection open forever.
     async fn keep(&self, index: usize) {
         let pipe = &self.pipes[index];
         let mut leads = self.leads.subscribe();
@@ -286,8 +286,8 @@ impl Core {
                 self.leads.send_replace(false);
             }
             self.lost(&why);
-            // A connection that stood for a while is made again at once: mostly it was closed for a
-            // reason that is over. One that breaks as soon as it stands is not.
+            // A connection that was open for a while is opened again at once: mostly it was closed
+            // for a temporary reason. One that breaks as soon as it opens is not.
             let lasted = self.common.clock.now().since(began);
             tries = if lasted < self.common.connector.settings.probe_max { tries + 1 } else { 0 };
             if tries > 0 {

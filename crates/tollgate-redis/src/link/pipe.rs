@@ -107,7 +107,7 @@ impl Pipe {
         self.push_within(self.bound, command, asking, waker)
     }
 
-    /// Queues a probe, for which there is always room.
+    /// Queues a probe, for which one slot beyond the bound is reserved.
     pub(super) fn push_probe(
         &self,
         command: &mut Vec<u8>,
@@ -233,7 +233,8 @@ pub(super) struct Taken<'a> {
 }
 
 impl Shared {
-    /// Finishes a slot that is in the hands of nobody else.
+    /// Stores the result for the caller of a slot, or frees the slot if the caller is gone. Returns
+    /// the waker of the caller.
     fn finish(
         &mut self,
         at: u32,

@@ -1,13 +1,14 @@
-//! The scripts that servers are to know.
+//! The scripts that new connections load.
 
 use crate::Script;
 use std::sync::{Mutex, PoisonError};
 
-/// So many scripts are remembered; ours are few. Those beyond are sent when a server asks.
+/// The most scripts that are remembered; this crate has few. Others are sent when a server lacks
+/// them.
 const SCRIPTS_MAX: usize = 128;
 
-/// The scripts a server once did not know. They are loaded on every new connection, so that a server
-/// that lost them is told once and not by each caller.
+/// The scripts that a server once did not know. Every new connection loads them, so that a server
+/// that lost them receives each script once and not from each caller.
 #[derive(Debug, Default)]
 pub(super) struct Scripts(Mutex<Vec<(String, String)>>);
 

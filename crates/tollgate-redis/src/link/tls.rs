@@ -39,7 +39,7 @@ mod with {
     use tokio::net::TcpStream;
     use tokio_rustls::TlsConnector;
 
-    /// What TLS needs, read once.
+    /// The TLS configuration, read once.
     #[derive(Clone, Debug)]
     pub(in crate::link) struct Encryption(Option<Arc<ClientConfig>>);
 

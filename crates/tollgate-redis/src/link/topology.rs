@@ -1,4 +1,5 @@
-//! Who is primary: of the one server, by the Sentinels, or of each slot of a Cluster.
+//! The primaries: the one server, the primary that the Sentinels report, or those of a Cluster's
+//! slots.
 
 mod cluster;
 mod sentinel;
@@ -15,7 +16,7 @@ use sentinel::Sentinel;
 use std::sync::Arc;
 use tokio::{sync::watch, task::AbortHandle};
 
-/// Who is primary.
+/// How the link finds the primary.
 #[derive(Debug)]
 pub(super) enum Topology {
     One(Arc<Node>),
@@ -57,7 +58,7 @@ impl Topology {
         }
     }
 
-    /// Returns the server at an address that another one has named.
+    /// Returns the server at an address that a redirection has named.
     pub(super) fn node_at(&self, address: Address) -> Option<Arc<Node>> {
         match self {
             Self::Cluster(it, _) => it.node_at(address),
@@ -65,7 +66,8 @@ impl Topology {
         }
     }
 
-    /// Waits until somebody has been asked anew who is primary. Returns whether that was possible.
+    /// Waits until the task has asked for the primary again. Returns false if the deadline comes
+    /// first, or if there is only one server.
     pub(super) async fn asked_anew(&self, common: &Common, deadline: Deadline<'_>) -> bool {
         let asked = match self {
             Self::One(_) => return false,
@@ -83,7 +85,7 @@ impl Topology {
         }
     }
 
-    /// Returns what went wrong when somebody was asked who is primary.
+    /// Returns the error of the last question for the primary.
     pub(super) fn last_error(&self) -> Option<String> {
         match self {
             Self::One(_) => None,
@@ -102,7 +104,7 @@ impl Drop for Topology {
     }
 }
 
-/// What is known now, kept by a task that asks.
+/// The current value, updated by a task.
 #[derive(Debug)]
 struct View<T>(watch::Sender<Seen<T>>);
 
@@ -110,7 +112,7 @@ struct View<T>(watch::Sender<Seen<T>>);
 struct Seen<T> {
     value: Option<Arc<T>>,
     error: Option<String>,
-    /// How often somebody was asked.
+    /// The number of rounds so far.
     rounds: u64,
 }
 
@@ -127,7 +129,7 @@ impl<T> View<T> {
         self.0.borrow().error.clone()
     }
 
-    /// Returns what is known; before the first answer, waits for it.
+    /// Returns the current value; before the first round, waits for it.
     async fn current(&self, deadline: Deadline<'_>) -> Result<Arc<T>, LinkError> {
         {
             let seen = self.0.borrow();
@@ -149,7 +151,7 @@ impl<T> View<T> {
         }
     }
 
-    /// Has the task ask again, and waits until it has.
+    /// Makes the task start another round, and waits until it is over.
     async fn next_round(&self, common: &Common) {
         let mut receiver = self.0.subscribe();
         let now = receiver.borrow().rounds;
@@ -157,7 +159,7 @@ impl<T> View<T> {
         let _ = receiver.wait_for(|seen| seen.rounds > now).await;
     }
 
-    /// Publishes an answer; what was known stays if there is none.
+    /// Publishes the result of a round; after an error, the old value stays.
     fn publish(&self, answer: Result<Arc<T>, String>) {
         self.0.send_modify(|seen| {
             match answer {

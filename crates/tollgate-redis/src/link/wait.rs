@@ -34,8 +34,8 @@ pub(super) async fn pause(time: Duration) {
     let _ = timeout(time, pending::<()>()).await;
 }
 
-/// Returns how long to wait after so many failures: it doubles each time from `least` to `most`, with a
-/// tenth of jitter, so that many processes do not come back at the same moment.
+/// Returns how long to wait after a number of failures: it doubles each time from `least` to
+/// `most`, with a tenth of jitter, so that many processes do not return at the same moment.
 pub(super) fn backoff(least: Duration, most: Duration, failures: u32) -> Duration {
     let doubled = failures.saturating_sub(1).min(20);
     least.saturating_mul(1 << doubled).min(most).mul_f64(0.9 + 0.2 * fastrand::f64())

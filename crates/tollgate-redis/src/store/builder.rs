@@ -52,7 +52,7 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// What all keys in Redis begin with: stores of different prefixes share nothing. Default:
+    /// Sets the prefix of all keys in Redis: stores with different prefixes share nothing. Default:
     /// `tollgate`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
@@ -66,7 +66,7 @@ impl RedisStoreBuilder {
     }
 
     /// Names states by a hash of their keys (SipHash-2-4 of 128 bits under this secret), so that
-    /// nobody who reads Redis learns them. All processes must have the same secret.
+    /// readers of Redis do not learn the keys. All processes must have the same secret.
     pub fn hash_keys(mut self, secret: [u8; 16]) -> Self {
         self.secret = Some(secret);
         self

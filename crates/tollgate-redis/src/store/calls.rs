@@ -1,4 +1,4 @@
-//! Calls about states: taking, looking, booking into debt, giving back.
+//! Calls about states: taking, peeking, booking into debt, giving back.
 
 use super::{RedisStore, keys::Names, rule::Rule, scripts::Verb, seen::Seen};
 use crate::Reply;
@@ -8,14 +8,14 @@ use tollgate::{
     store::{Demand, StoreError},
 };
 
-/// What is asked of several states.
+/// The operation on several states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     Take,
     Look,
 }
 
-/// A demand as Redis knows it.
+/// A demand in the form that Redis needs.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) rule: Arc<Rule>,
@@ -25,7 +25,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Returns how long the state lives after a call, in digits; zero if the call only looks.
+    /// Returns the TTL of the state after a call, in digits; zero if the call only peeks.
     pub(super) fn ttl(&self, wanted: Wanted) -> &str {
         match wanted {
             Wanted::Take if self.cost > 0 => &self.rule.ttl,
@@ -34,12 +34,12 @@ impl State {
     }
 }
 
-/// What a script answered about one state.
+/// A script's answer about one state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     pub(super) passed: bool,
     pub(super) seen: Seen,
-    /// When the reply came.
+    /// When the reply arrived.
     pub(super) at: Tick,
 }
 
@@ -49,12 +49,13 @@ impl Told {
     }
 }
 
-/// Returns what a script answers: bytes, always.
+/// Returns the bytes of a script's reply; it is always bytes.
 pub(super) fn bytes_of(reply: &Reply) -> Result<&[u8], StoreError> {
     reply.bytes().ok_or_else(|| strange(reply))
 }
 
-/// A reply that no script of ours gives: the call may have been carried out all the same.
+/// The error for a reply that no script of this crate sends: the call may still have been carried
+/// out.
 pub(super) fn strange(reply: &Reply) -> StoreError {
     let text: String = format!("{reply:?}").chars().take(200).collect();
     StoreError::timeout(format!("the server sent an invalid reply: {text}"))
@@ -72,7 +73,7 @@ impl RedisStore {
         self.shared.clock.now()
     }
 
-    /// Decides over demands, wherever their states are.
+    /// Decides demands, wherever their states are.
     pub(super) async fn decide(
         &self,
         demands: &mut [Demand<'_>],
@@ -119,7 +120,7 @@ impl RedisStore {
         told.into_iter().next().ok_or_else(|| strange(&reply))
     }
 
-    /// Reads what a script says of several states: a flag each, the time, and the states.
+    /// Reads a script's reply about several states: a flag each, the time, and the states.
     pub(super) fn told(&self, states: &[&State], bytes: &[u8]) -> Option<Vec<Told>> {
         let (flags, rest) = bytes.split_at_checked(states.len())?;
         let (time, mut rest) = rest.split_at_checked(8)?;
@@ -141,7 +142,7 @@ impl RedisStore {
     pub(super) async fn force_one(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
         let state = self.state(demand)?;
         let told = self.charge(&state).await?;
-        // A look at what is left, with the cost that was booked.
+        // Evaluates a cost of 0 for the remaining permits, then reports the booked cost.
         let looked = told.seen.decision(&state.rule, 0, true, told.at);
         Ok(Decision::answered(tollgate::Answer {
             outcome: match told.passed {
@@ -157,13 +158,13 @@ impl RedisStore {
         }))
     }
 
-    /// Books a state's cost whatever is left, or refuses a debt that does not fit.
+    /// Books a state's cost even if too few permits remain; refuses a debt that does not fit.
     pub(super) async fn charge(&self, state: &State) -> Result<Told, StoreError> {
         let parameters = state.rule.charging(state.cost);
         self.on_one(state, Verb::Force, &parameters, state.ttl(Wanted::Take)).await
     }
 
-    /// Books a state's cost whatever is left, as far as the debt fits.
+    /// Books a state's cost even if too few permits remain, as far as the debt fits.
     pub(super) async fn charge_up_to(&self, state: &State) -> Result<(), StoreError> {
         let parameters = state.rule.charging_up_to(state.cost);
         let ttl = state.ttl(Wanted::Take);
@@ -187,11 +188,11 @@ impl RedisStore {
     }
 }
 
-/// Returns how many permits were given back, by the amount that a script says.
+/// Returns how many permits were given back, from the amount in a script's reply.
 fn refunded(rule: &Rule, amount: &[u8]) -> Option<u64> {
     if rule.kind.is_gcra() {
         let [whole, part] = super::seen::numbers(amount)?;
-        // A permit that has refilled in part is given back for the rest, and counts.
+        // A partly refilled permit is given back for the rest, and counts.
         return Some((u128::from(whole) * rule.c + u128::from(part)).div_ceil(rule.p) as u64);
     }
     let [count] = super::seen::numbers(amount)?;

@@ -1,9 +1,9 @@
-//! Many takes of one key become one call.
+//! Combines many takes of one key into one call.
 //!
-//! The first few calls for a permit of a key are sent as they come. Those that come while these are
-//! under way wait in a line, and the next call asks for as many permits as there are in the line. The
-//! first in it get what was granted; the others are refused. That is exact: the permits are taken
-//! before anybody is told. Who has waited for the link's deadline leaves.
+//! The first few calls for a permit of a key are sent as they come. Calls that arrive while these
+//! are under way wait in a queue, and the next call asks for as many permits as there are waiters.
+//! The first waiters get the granted permits; the others are refused. That is exact: the permits
+//! are taken before any waiter gets its decision. A waiter leaves the queue at the link's deadline.
 
 use super::{
     RedisStore,
@@ -20,11 +20,11 @@ use std::{
 use tokio::{sync::oneshot, time::timeout};
 use tollgate::{Answer, Decision, Outcome, Tick, store::StoreError};
 
-/// How many may wait in one line.
+/// The most waiters in one queue.
 const LINE_MAX: usize = 100_000;
 const SHARDS: usize = 16;
 
-/// The lines of all keys that have calls under way.
+/// The queues of all keys with calls under way.
 pub(super) struct Lines {
     above: u32,
     next: AtomicU64,
@@ -33,11 +33,11 @@ pub(super) struct Lines {
 
 #[derive(Default)]
 struct Line {
-    /// Calls under way on their own.
+    /// Calls of single requests under way.
     alone: u32,
-    /// Those who came first are first, and have the smaller numbers.
+    /// The waiters in the order of their arrival, with ascending numbers.
     waiting: VecDeque<Waiter>,
-    /// Somebody calls for those who wait.
+    /// Whether a lead task calls for the waiters.
     is_led: bool,
 }
 
@@ -47,13 +47,13 @@ struct Waiter {
     answer: oneshot::Sender<Result<Decision, Failure>>,
 }
 
-/// The waiter's own part.
+/// The waiter's end of its entry.
 struct Ticket {
     number: u64,
     answer: oneshot::Receiver<Result<Decision, Failure>>,
 }
 
-/// A failure that many are told of.
+/// A failure that several waiters receive.
 #[derive(Clone)]
 struct Failure {
     is_unknown: bool,
@@ -69,7 +69,7 @@ impl From<Failure> for StoreError {
     }
 }
 
-/// What to do with a call.
+/// How a call proceeds.
 enum Place {
     Alone,
     Wait(Ticket),
@@ -107,14 +107,14 @@ impl Lines {
                 return Place::Full;
             }
             let (sender, receiver) = oneshot::channel();
-            // ORDERING: Relaxed. A number that is given out once; under the lock, so in order.
+            // ORDERING: Relaxed. Each number is used once; the lock keeps them in order.
             let number = self.next.fetch_add(1, Relaxed);
             line.waiting.push_back(Waiter { number, since: now, answer: sender });
             Place::Wait(Ticket { number, answer: receiver })
         })
     }
 
-    /// A call on its own is done. Returns whether those who wait need somebody to call for them.
+    /// Ends a call of a single request. Returns whether the waiters need a lead task.
     fn done(&self, name: &[u8]) -> bool {
         self.with(name, |lines| {
             let Some(line) = lines.get_mut(name) else { return false };
@@ -129,7 +129,7 @@ impl Lines {
         })
     }
 
-    /// Leaves a line. Returns whether it was time: nobody had called for this one yet.
+    /// Leaves a queue. Returns whether the waiter was still in it: no call had begun for it.
     fn leave(&self, name: &[u8], number: u64) -> bool {
         self.with(name, |lines| {
             let Some(line) = lines.get_mut(name) else { return false };
@@ -138,7 +138,7 @@ impl Lines {
         })
     }
 
-    /// Takes all who wait; if nobody does, the line is no longer led.
+    /// Takes all waiters; if there are none, the lead of the queue ends.
     fn take(&self, name: &[u8]) -> VecDeque<Waiter> {
         self.with(name, |lines| {
             let Some(line) = lines.get_mut(name) else { return VecDeque::new() };
@@ -155,7 +155,7 @@ impl Lines {
     }
 }
 
-/// Tells the line that a call is done, also if it was dropped.
+/// Ends a single request's call on drop, even if it was cancelled.
 struct Alone<'a> {
     store: &'a RedisStore,
     state: &'a State,
@@ -170,13 +170,14 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// States of one name under two quotas are two lines.
+/// Returns the name of a queue: states of one name under two quotas have two queues.
 fn line_of(state: &State) -> Vec<u8> {
     [&state.rule.taking(1)[..], &state.name].concat()
 }
 
-/// Calls for all who wait, until nobody does. That is on the runtime of the link: the one of a caller may
-/// stand still as soon as its own call is done, and those who wait may be on others.
+/// Starts the lead task, which calls for the waiters until there are none. It runs on the runtime
+/// of the link: a caller's runtime may stand still as soon as its own call is done, and the waiters
+/// may be on others.
 fn lead(store: RedisStore, state: State) {
     let runtime = store.shared.link.runtime().clone();
     let lead = Lead { line: line_of(&state), store, is_over: false };
@@ -184,7 +185,7 @@ fn lead(store: RedisStore, state: State) {
         loop {
             let waiting = lead.store.shared.lines.take(&lead.line);
             if waiting.is_empty() {
-                // From here on the line may have another lead, whose waiters are not ours.
+                // From here on the queue may have another lead, with its own waiters.
                 return lead.end();
             }
             lead.store.serve(&state, waiting).await;
@@ -192,7 +193,7 @@ fn lead(store: RedisStore, state: State) {
     });
 }
 
-/// Leaves no line without a lead: if the runtime ends, those who wait are told.
+/// The lead of a queue. If the runtime drops it, its waiters get an error.
 struct Lead {
     store: RedisStore,
     line: Vec<u8>,
@@ -207,13 +208,13 @@ impl Lead {
 
 impl Drop for Lead {
     fn drop(&mut self) {
-        // The last take, of nobody, ends the lead.
+        // The last take, of an empty queue, ends the lead.
         while !self.is_over && !self.store.shared.lines.take(&self.line).is_empty() {}
     }
 }
 
 impl RedisStore {
-    /// Takes one permit, on its own or with others.
+    /// Takes one permit, in a call of its own or together with others.
     pub(super) async fn take_or_join(&self, state: &State) -> Result<Decision, StoreError> {
         if self.shared.lines.above == u32::MAX {
             return Ok(self.decide_one(state, Wanted::Take).await?.decision(state));
@@ -231,12 +232,12 @@ impl RedisStore {
         }
     }
 
-    /// Waits in a line, for no longer than a call may take.
+    /// Waits in a queue, for at most the deadline of a call.
     async fn wait(&self, state: &State, mut ticket: Ticket) -> Result<Decision, StoreError> {
         let deadline = self.shared.link.settings().deadline;
         let answer = match timeout(deadline, &mut ticket.answer).await {
             Ok(Ok(answer)) => answer,
-            // The runtime that called for this line is gone.
+            // The runtime that called for this queue is gone.
             Ok(Err(_)) => return Err(StoreError::timeout("the call was abandoned")),
             Err(_) if self.shared.lines.leave(&line_of(state), ticket.number) => {
                 return Err(self.waited_too_long().into());
@@ -258,9 +259,9 @@ impl RedisStore {
         Failure { is_unknown: false, text }
     }
 
-    /// Takes a permit for each who waits, as far as there are any.
+    /// Takes a permit for each waiter, as far as permits remain.
     async fn serve(&self, state: &State, waiting: VecDeque<Waiter>) {
-        // Who has next to no time left is not called for: the answer would come too late.
+        // A waiter with almost no time left is skipped: its answer would come too late.
         let enough = self.shared.link.settings().deadline * 9 / 10;
         let now = self.now();
         let is_early = |waiter: &Waiter| now.since(waiter.since) < enough;
@@ -300,7 +301,7 @@ impl RedisStore {
                 retry_at: at,
                 full_at: last.full_at(),
             };
-            // Who is gone leaves the permit to the next.
+            // If a waiter is gone, the next one gets its permit.
             if waiter.answer.send(Ok(Decision::answered(answer))).is_ok() {
                 left -= 1;
             }
@@ -325,7 +326,7 @@ mod tests {
         }
     }
 
-    /// Between the last look of a lead at its line and its end the line may begin anew.
+    /// Between a lead's last check of its queue and the lead's end, the queue may get another lead.
     #[tokio::test]
     async fn the_end_of_a_lead_is_not_the_end_of_the_next() {
         let link = crate::Link::open("redis://127.0.0.1:1".parse().unwrap()).unwrap();
@@ -336,7 +337,7 @@ mod tests {
         let mut ticket = waits(lines.place(b"line", now));
         lead().end();
         assert!(matches!(ticket.answer.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
-        // One that is dropped on the way leaves nobody behind.
+        // A lead that is dropped on the way leaves no waiter behind.
         drop(lead());
         assert!(matches!(ticket.answer.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
     }

@@ -144,7 +144,8 @@ impl RedisStore {
         }
     }
 
-    /// Gives back what the slots that passed have taken. What cannot be given back stays spent.
+    /// Gives back the permits that the admitting slots have taken. Permits that cannot be given
+    /// back stay spent.
     async fn undo(
         &self,
         groups: &[Group],

@@ -1,8 +1,8 @@
 //! Reservations, leases and permits.
 //!
-//! A reservation is a record in Redis under its id, so any process of the fleet can settle it. What
-//! can be given back of a take by GCRA depends on what was given back of older takes since: the
-//! ledger beside the state knows that (`lua/ledger.lua`).
+//! A reservation is a record in Redis under its id, so any process of the fleet can settle it. How
+//! much of a GCRA take can be given back depends on the refunds of older takes since then: the
+//! ledger beside the state records them (`lua/ledger.lua`).
 
 use super::{
     RedisStore,
@@ -27,7 +27,7 @@ const MANY_SLOTS: u8 = 2;
 /// A record of a lease: what was granted comes from the script.
 const LEASE: u8 = 3;
 
-/// What a script answers if too many claims are open.
+/// A script's reply if too many claims are open.
 const FULL: &[u8] = b"F";
 
 /// Bits of a permit's id for its cost.
@@ -80,7 +80,7 @@ fn parse_grant(state: &State, bytes: &[u8]) -> Option<(u64, Seen)> {
     Some((granted, Seen::parse(state.rule.kind, now, shown)?))
 }
 
-/// What a lease leaves behind, to be settled.
+/// The rest of a lease, to be settled.
 pub(super) struct Lease {
     id: ReservationId,
     life: Duration,
@@ -214,7 +214,7 @@ impl RedisStore {
         };
         if !matches!(recorded, Ok(Some(_))) {
             for (id, count) in taken {
-                // What cannot be given back stays spent.
+                // Permits that cannot be given back stay spent.
                 let _spent = Box::pin(self.settle_all(id, &vec![0; count])).await;
             }
         }
@@ -322,7 +322,8 @@ impl RedisStore {
                 members.iter().map(|index| actual.get(usize::from(*index)).copied()).collect();
             let costs = costs.ok_or_else(damaged)?;
             let own = Box::pin(self.settle_all(ReservationId(own), &costs)).await;
-            // One that fails is no reason to keep the others, which nobody else can settle any more.
+            // A failure is no reason to leave the others unsettled, which no other caller can
+            // settle any more.
             settled = settled.and_then(|all| Ok(own? && all));
         }
         settled
@@ -341,7 +342,7 @@ impl RedisStore {
             let more = State { cost: actual - state.cost, ..state.clone() };
             self.charge_up_to(&more).await?;
         }
-        // Also if nothing is left to give back, the claim must go.
+        // The claim must be removed even if there is nothing to give back.
         let unused = state.cost.saturating_sub(actual);
         let script = self.shared.scripts.one(rule.kind, Verb::Settle);
         let mut call = self.call(script, 2, if rule.kind.is_gcra() { 2 } else { 4 });

@@ -1,17 +1,17 @@
-//! A policy as the scripts want it: whole numbers of microseconds, in exact fractions.
+//! A policy in the form for scripts: whole numbers of microseconds, in exact fractions.
 //!
-//! Lua has doubles only, and they are exact up to 2^53. So nothing is rounded: the time that one
-//! permit takes is a fraction `p/c` of microseconds, and a script counts what is booked as whole
+//! Lua has doubles only, and they are exact up to 2^53. So nothing is rounded: the time of one
+//! permit is a fraction `p/c` of microseconds, and a script counts the booked time as whole
 //! microseconds plus `n/c`. All of these are integers that a double holds.
 //!
-//! A state in Redis holds that time as microseconds and 9000ths of one, ninths of a nanosecond, whatever
-//! the quota is. `c` is a multiple of 9000 (or above 10^8 and finer anyway), so quotas whose permits last whole ninths read each other's
-//! states exactly. If a permit of the old or the new quota does not, the new quota rounds the state up once,
-//! by less than a ninth of a nanosecond.
+//! A state in Redis holds that time as microseconds and 9000ths of one (ninths of a nanosecond),
+//! for any quota. `c` is a multiple of 9000 (or above 10^8 and finer anyway), so quotas whose
+//! permits last whole ninths read each other's states exactly. If a permit of the old or the new
+//! quota does not, the new quota rounds the state up once, by less than a ninth of a nanosecond.
 
 use tollgate::{Algorithm, Initial, Quota, store::StoreError};
 
-/// What kind of state a key has.
+/// The kind of a key's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Gcra,
@@ -192,7 +192,7 @@ impl Rule {
         if cost > self.limit { self.refusing() } else { self.charging(cost) }
     }
 
-    /// Returns the numbers for booking `cost` whatever the limit is.
+    /// Returns the numbers for booking `cost` regardless of the limit.
     pub(crate) fn charging(&self, cost: u64) -> Parameters {
         let is_countable = self.kind.is_gcra() || cost <= COUNT_MAX;
         if !is_countable || self.span(cost) / self.c > BURST_MAX {

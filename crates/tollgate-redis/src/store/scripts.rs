@@ -1,27 +1,27 @@
-//! The scripts, put together from their parts.
+//! Composes the scripts from their parts.
 //!
-//! An algorithm is written once (`lua/gcra.lua` and its like) and read by every verb. The shipped
-//! scripts ask the server for the time; those for tests get it with the call.
+//! Each algorithm is written once (`lua/gcra.lua` and its like), and every verb uses it. The
+//! shipped scripts read the server's time; those for tests receive it with the call.
 
 use super::rule::Kind;
 use crate::Script;
 use std::sync::OnceLock;
 
-/// What is done to one state.
+/// The operation on one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Take,
     UpTo,
-    /// As much as is free, with a claim.
+    /// Takes as many permits as are free, with a claim.
     Lease,
-    /// Into debt, or nothing.
+    /// Books into debt, or not at all.
     Force,
-    /// Into debt, as far as it goes.
+    /// Books into debt, as far as the bound allows.
     ForceUpTo,
     Refund,
-    /// Gives a claim back.
+    /// Gives back the permits of a claim.
     Settle,
-    /// Takes a take of a moment ago back.
+    /// Reverts a recent take.
     Undo,
 }
 
@@ -46,8 +46,9 @@ pub(crate) struct Scripts {
     pub(crate) claim: Script,
 }
 
-/// A script about several states. There is one for each set of kinds that are asked for together, put
-/// together at its first call: a server runs through all that a script defines at each call.
+/// A script for several states. There is one for each set of kinds in a decision, composed at its
+/// first call. It has only their definitions, because a server runs through all definitions of a
+/// script at each call.
 #[derive(Debug)]
 struct Several {
     time: &'static str,
@@ -70,13 +71,13 @@ impl Several {
     }
 }
 
-/// Where the time comes from. Later servers return the same time however often a script asks; 7.0
-/// does not, so it is asked once.
+/// The source of the time. Newer servers return the same time for every call within a script; 7.0
+/// does not, so the script reads it once.
 const SERVER_TIME: &str = "local GRACE = 0
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 ";
-/// In tests time stands still while that of the server goes on, so states live an hour longer.
+/// In tests the given time stands still while the server's goes on, so states live an hour longer.
 const GIVEN_TIME: &str = "local GRACE = 3600000
 local now = tonumber(table.remove(ARGV))
 ";
@@ -87,7 +88,7 @@ macro_rules! lua {
     };
 }
 
-/// Returns how a kind of state is read, judged, written and shown.
+/// Returns the functions that read, judge, write and show a kind of state.
 fn basics(kind: Kind) -> String {
     match kind {
         Kind::Gcra => lua!("gcra").into(),
@@ -140,13 +141,13 @@ fn several(kinds: impl Iterator<Item = Kind>, tail: &str) -> String {
 }
 
 impl Scripts {
-    /// The scripts that are shipped: the time is the server's.
+    /// Returns the shipped scripts, which use the server's time.
     pub(crate) fn shipped() -> &'static Self {
         static SCRIPTS: OnceLock<Scripts> = OnceLock::new();
         SCRIPTS.get_or_init(|| Self::new(SERVER_TIME))
     }
 
-    /// The same, with the time as the last argument of a call.
+    /// Returns the same scripts with the time as the last argument of a call.
     pub(crate) fn with_time() -> &'static Self {
         static SCRIPTS: OnceLock<Scripts> = OnceLock::new();
         SCRIPTS.get_or_init(|| Self::new(GIVEN_TIME))
@@ -173,7 +174,7 @@ impl Scripts {
         self.many.of(kinds)
     }
 
-    /// Returns the script that reserves of states of these kinds.
+    /// Returns the script that reserves from states of these kinds.
     pub(crate) fn reserve(&self, kinds: impl Iterator<Item = Kind>) -> &Script {
         self.reserve.of(kinds)
     }

@@ -1,14 +1,14 @@
-//! What a reply says of a state, and the decision that follows.
+//! A state in a reply, and the decision that follows from it.
 //!
-//! The scripts only say yes or no and show the state. What is left, and how long to wait, is worked
-//! out here, in whole numbers.
+//! The scripts only admit or refuse and show the state. This module computes the remaining permits
+//! and the wait, in whole numbers.
 
 use super::rule::{Kind, Rule};
 use tollgate::{Answer, Decision, Outcome, Tick};
 
-/// A state as of the time of the server.
+/// A state as of the server's time.
 ///
-/// OVERFLOW: the numbers of a reply that makes no sense can be any below 2^53, so their sums fit, and
+/// OVERFLOW: the numbers of a malformed reply can be any below 2^53, so their sums fit, and
 /// products with a length saturate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Seen {
@@ -18,7 +18,8 @@ pub(crate) struct Seen {
     pub(crate) numbers: [u64; 4],
 }
 
-/// What a sliding counter adds to its previous count if an excess lies in later windows (`lua/counter.lua`).
+/// The offset that a sliding counter adds to its previous count if an excess lies in later windows
+/// (`lua/counter.lua`).
 const CARRIED: u64 = 1 << 50;
 
 /// Reads numbers from bytes: doubles that hold whole numbers, below 2^53.
@@ -52,7 +53,7 @@ impl Seen {
         }
     }
 
-    /// Returns what is used of a window.
+    /// Returns the used permits of a window.
     pub(crate) fn used(&self, rule: &Rule) -> u64 {
         let [first, second, third, _] = self.numbers;
         match rule.kind {
@@ -74,7 +75,7 @@ impl Seen {
         (product.saturating_sub(1) / u128::from(rule.length)) as u64 + current
     }
 
-    /// Returns the decision about `cost`, given what the script said and when the reply came.
+    /// Returns the decision about `cost`, from the script's verdict and the arrival of the reply.
     pub(crate) fn decision(&self, rule: &Rule, cost: u64, passed: bool, at: Tick) -> Decision {
         let (remaining, retry, full) = if rule.kind.is_gcra() {
             self.of_gcra(rule, cost)
@@ -100,7 +101,8 @@ impl Seen {
         })
     }
 
-    /// Returns what is left, when `cost` passes, and when all has come back, in microseconds.
+    /// Returns the remaining permits, and when `cost` passes and when all permits are back, in
+    /// microseconds.
     fn of_gcra(&self, rule: &Rule, cost: u64) -> (u64, u64, u64) {
         let (ahead, burst) = (self.ahead(rule), rule.span(rule.limit));
         let remaining = burst.saturating_sub(ahead) / rule.p;
@@ -135,7 +137,7 @@ impl Seen {
         (remaining, retry, if is_idle { 0 } else { full })
     }
 
-    /// Returns when a sliding counter has at most `room` in use, if nothing is added.
+    /// Returns when a sliding counter has at most `room` in use, if no permits are added.
     fn counter_until(&self, rule: &Rule, room: u64) -> u64 {
         let [number, previous, current, _] = self.numbers;
         let previous = if previous < CARRIED { previous } else { rule.limit };

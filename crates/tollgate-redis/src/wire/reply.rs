@@ -1,6 +1,6 @@
 //! Replies, of both versions of the protocol.
 
-/// What the server answered.
+/// The server's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Nothing: a null of any kind.
@@ -9,7 +9,7 @@ pub enum Reply {
     Int(i64),
     /// A simple or a bulk string, or anything else that is text.
     Bytes(Vec<u8>),
-    /// An array, a set, or a map with keys and values in turn.
+    /// An array, a set, or a map with alternating keys and values.
     Array(Vec<Reply>),
     /// An error, with its code in front: `NOSCRIPT No matching script`.
     Error(String),

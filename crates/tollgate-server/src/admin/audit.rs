@@ -1,4 +1,4 @@
-//! Who has changed what, and when.
+//! The log of changes by administrators.
 
 use std::{
     collections::VecDeque,
@@ -16,23 +16,23 @@ pub struct Audit {
     written: AtomicU64,
 }
 
-/// One change.
+/// One change, or one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
     /// When.
     pub at: Tick,
     /// Where the caller's connection came from: an address, or `unix`.
     pub who: String,
-    /// What was done: the path.
+    /// The operation: its path.
     pub action: &'static str,
-    /// With what, in one line.
+    /// The arguments, in one line.
     pub what: String,
-    /// Why it was not done, if it was not.
+    /// Why the change failed, if it did.
     pub error: Option<String>,
 }
 
 impl Audit {
-    /// So many changes are kept.
+    /// How many changes are kept.
     pub const MOST: usize = 1000;
 
     /// The most bytes of each text of an entry.
@@ -42,7 +42,7 @@ impl Audit {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes down a change.
+    /// Adds a change to the log.
     pub fn note(&self, mut entry: AuditEntry) {
         shorten(&mut entry.what);
         if let Some(error) = &mut entry.error {
@@ -64,7 +64,7 @@ impl Audit {
         self.written.fetch_add(1, Relaxed);
     }
 
-    /// Returns how many changes were written down so far.
+    /// Returns how many changes were recorded so far.
     #[must_use]
     pub fn written(&self) -> u64 {
         // ORDERING: Relaxed, as in `note`.
@@ -78,7 +78,7 @@ impl Audit {
     }
 }
 
-/// Cuts a text that came from outside, and says so.
+/// Cuts a text that came from outside, and marks the cut by three dots.
 fn shorten(text: &mut String) {
     if text.len() > Audit::LONGEST {
         let end = (0..=Audit::LONGEST).rev().find(|end| text.is_char_boundary(*end));

@@ -1,4 +1,4 @@
-//! What changes something. Each attempt is written down, also one that fails.
+//! Endpoints that change something. The audit log records each attempt, including failed ones.
 
 use super::{
     AuditEntry,

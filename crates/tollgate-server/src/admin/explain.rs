@@ -1,4 +1,4 @@
-//! What a request would meet, and why.
+//! Explains which limits a request would meet, and why.
 
 use super::{key::unusable, query::Query, reply::Problem};
 use crate::{

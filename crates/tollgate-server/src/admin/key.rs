@@ -16,7 +16,7 @@ pub(super) struct KeyLook {
     pub(super) rule: RuleIndex,
     /// The key, as the store knows it.
     pub(super) key: Box<[u8]>,
-    /// What a call for one permit would be answered.
+    /// The answer that a call for one permit would get.
     pub(super) answer: Answer,
     /// Why.
     pub(super) explained: Value,

@@ -8,11 +8,11 @@ pub(super) struct Query(Vec<(String, Vec<u8>)>);
 const MOST: usize = 64;
 
 impl Query {
-    /// Takes a query apart.
+    /// Parses a query.
     ///
     /// # Errors
     ///
-    /// When it is no query, with what is wrong.
+    /// When it is not a valid query; the text names the mistake.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut all = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
@@ -26,7 +26,7 @@ impl Query {
         Ok(Self(all))
     }
 
-    /// Refuses parameters that nobody knows: a wrong name would else be taken for "not said".
+    /// Rejects unknown parameters: a misspelled name would otherwise be silently ignored.
     pub(super) fn only(&self, known: &[&str]) -> Result<(), String> {
         match self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) {
             None => Ok(()),

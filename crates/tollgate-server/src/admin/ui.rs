@@ -8,7 +8,7 @@ use http::{HeaderValue, StatusCode, header};
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
-/// What a browser may load and do on these pages.
+/// The policy of these pages: what a browser may load and do.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 

@@ -1,4 +1,4 @@
-//! What a descriptor's `adaptive` says: what the rate follows, and how far it may move.
+//! A descriptor's `adaptive`: the signal that the rate follows, and the range of the rate.
 
 use super::{Place, Rate};
 use std::{ops::RangeInclusive, time::Duration};
@@ -10,9 +10,9 @@ use tollgate::adaptive::{
 /// How the rate of a limit moves: a descriptor's `adaptive`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adaptive {
-    /// Where it stands.
+    /// Its place in the file.
     pub at: Place,
-    /// What the rate follows.
+    /// The signal that the rate follows.
     pub follow: Follow,
     /// The lowest rate, in permits per second.
     pub min: f64,
@@ -22,7 +22,7 @@ pub struct Adaptive {
     pub period: Duration,
 }
 
-/// What a rate follows.
+/// The signal that a rate follows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Follow {
     /// The CPU load of the host or container.
@@ -30,7 +30,7 @@ pub enum Follow {
         /// The load to keep, in percent.
         target: u8,
     },
-    /// What callers report: `/v1/report` and `TG.REPORT`.
+    /// The reports of callers: `/v1/report` and `TG.REPORT`.
     Reports {
         /// Successes that take longer count as bad.
         slow_above: Option<Duration>,

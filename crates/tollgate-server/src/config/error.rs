@@ -1,12 +1,12 @@
-//! What is wrong with a configuration: all of it at once, with places.
+//! The errors of a configuration: all of them at once, with their places.
 
 use super::{Place, tree::Spot};
 use std::{fmt, sync::Arc};
 
-/// The most errors that are told.
+/// The most errors that are reported.
 pub(super) const ERRORS_MAX: usize = 50;
 
-/// One thing that is wrong.
+/// One error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     place: Place,
@@ -15,13 +15,13 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// Returns where it stands.
+    /// Returns the place of the error.
     #[must_use]
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Returns what is wrong, without the place.
+    /// Returns the text of the error, without the place.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -42,7 +42,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Everything that is wrong, in the order of the files and lines; never empty.
+/// All errors, in the order of the files and lines; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors {
     errors: Vec<ConfigError>,
@@ -56,7 +56,7 @@ impl ConfigErrors {
         &self.errors
     }
 
-    /// Returns how many errors there are beside those.
+    /// Returns how many errors there are beyond those.
     #[must_use]
     pub fn left_out(&self) -> usize {
         self.left_out
@@ -86,7 +86,7 @@ pub(super) struct Source {
     pub(super) text: String,
 }
 
-/// Where errors are collected.
+/// Collects errors.
 #[derive(Debug, Default)]
 pub(super) struct Errors {
     pub(super) sources: Vec<Source>,
@@ -99,14 +99,14 @@ pub(super) struct Errors {
 }
 
 impl Errors {
-    /// Notes an error.
+    /// Records an error.
     pub(super) fn add(&mut self, place: Place, text: impl Into<String>) {
         if self.is_full() {
             self.left_out += 1;
             return;
         }
         let text = text.into();
-        // An alias repeats what is wrong in what it stands for.
+        // An alias repeats the errors of the value that it stands for.
         if self.errors.iter().any(|known| known.place == place && known.text == text) {
             return;
         }
@@ -115,7 +115,7 @@ impl Errors {
         self.errors.push(ConfigError { place, text, source_line });
     }
 
-    /// Returns true if a further error is only counted, so that its text need not be made.
+    /// Returns true if a further error is only counted, so that its text is not needed.
     pub(super) fn is_full(&self) -> bool {
         self.errors.len() >= ERRORS_MAX
     }
@@ -124,7 +124,7 @@ impl Errors {
         self.errors.is_empty()
     }
 
-    /// Returns the result if nothing is wrong.
+    /// Returns the result if there are no errors.
     pub(super) fn finish<T>(self, result: T) -> Result<T, ConfigErrors> {
         let Self { sources, mut errors, left_out, .. } = self;
         if errors.is_empty() {
@@ -160,7 +160,7 @@ fn line_of(text: &str, line: u32) -> Option<String> {
             hides |= may_hold_secret(above);
         }
     }
-    // More than this is cut when it is shown.
+    // Longer lines are cut when they are shown.
     (!hides).then(|| found.chars().take(4096).collect())
 }
 
@@ -208,7 +208,7 @@ fn write_snippet(f: &mut fmt::Formatter<'_>, source: &str, place: &Place) -> fmt
     )
 }
 
-/// Returns how long the word is that stands here: a quoted text, or up to a space or a sign.
+/// Returns the length of the word that begins here: a quoted text, or up to a space or a sign.
 fn word_length(mut chars: impl Iterator<Item = char>) -> usize {
     let Some(first) = chars.next() else { return 1 };
     let length = match first {

@@ -1,4 +1,4 @@
-//! Typed access to the values of a tree. What does not fit is noted as an error, with its place,
+//! Typed access to the values of a tree. A value of the wrong type becomes an error with its place,
 //! and reading goes on.
 
 use super::{
@@ -37,7 +37,7 @@ impl<'n> Fields<'n> {
         self.entry(name).map(|entry| &entry.value)
     }
 
-    /// Returns where a key stands, or else the section.
+    /// Returns the place of a key, or else of the section.
     pub(super) fn spot_of(&self, name: &str) -> Spot {
         self.entry(name).map_or(self.spot, |entry| entry.spot)
     }
@@ -227,7 +227,7 @@ impl Reader<'_> {
         fields.get(name).and_then(Node::text).is_some_and(word)
     }
 
-    /// Reads one of the words of the table, and what it stands for.
+    /// Reads one of the words of the table, and returns its meaning.
     pub(super) fn word<T>(
         &mut self,
         fields: &Fields<'_>,

@@ -1,4 +1,4 @@
-//! Judges what has been read: what a reader of one value cannot know.
+//! Checks that need the whole configuration and not only one value.
 
 mod parents;
 
@@ -17,10 +17,10 @@ use tollgate::{
     store::Policy,
 };
 
-/// The most limits in one decision: the library names those that refuse by a bit mask.
+/// The most limits in one decision: the library reports the denying limits as a bit mask.
 const LIMITS_MAX: usize = 64;
 
-/// Notes what is wrong.
+/// Records every error of a configuration.
 pub(super) fn judge(config: &Config, errors: &mut Errors) {
     unique_stores(config, errors);
     for domain in &config.domains {
@@ -109,15 +109,16 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Judges siblings, and what is below them.
+    /// Checks siblings and their children.
     fn level(&mut self, siblings: &[Descriptor], path: &mut Vec<String>) {
-        // The reference takes `a` with the value `b` for the key `a_b`; here they are two.
+        // The reference confuses the key `a` with the value `b` and the key `a_b`; here they are
+        // two.
         let mut seen: HashMap<(Discriminant<ValueMatch>, &str, String), &Place> = HashMap::new();
         for descriptor in siblings {
             let composite = composite(descriptor);
             let name = (discriminant(&descriptor.value), &*descriptor.key, composite.clone());
             if let Some(first) = seen.get(&name) {
-                // The path may be long, so it is only put together if it is told.
+                // The path may be long, so it is built only if the error is reported.
                 let told = !self.errors.is_full();
                 let path =
                     if told { format!("{}.{composite}", path.join(".")) } else { String::new() };
@@ -161,13 +162,13 @@ impl Judge<'_> {
         self.adaptive(descriptor);
     }
 
-    /// Asks the library whether the rate can move so far.
+    /// Checks with the library that the rate can move within its bounds.
     fn adaptive(&mut self, descriptor: &Descriptor) {
         let (Some(adaptive), [limit]) = (&descriptor.adaptive, &descriptor.limits[..]) else {
             return;
         };
         let algorithm = limit.algorithm.unwrap_or(self.domain.defaults.algorithm);
-        // A limit that makes no sense was complained about.
+        // An invalid limit has its own error already.
         let Ok(Some(policy)) = policy_of(&limit.rate, algorithm) else { return };
         let policy = CurrentPolicy::new(policy);
         let law = adaptive.law(adaptive.max);
@@ -232,12 +233,12 @@ fn composite(descriptor: &Descriptor) -> String {
     }
 }
 
-/// Asks the library whether it can count so.
+/// Checks with the library that it can count this rate.
 fn check_rate(rate: &Rate, algorithm: Algorithm) -> Result<(), String> {
     policy_of(rate, algorithm).map(drop)
 }
 
-/// Returns a policy that counts so; `None` if nothing is counted.
+/// Returns a policy for the rate; `None` if nothing is counted.
 fn policy_of(rate: &Rate, algorithm: Algorithm) -> Result<Option<Policy>, String> {
     let Rate::Counted { count, per, burst, .. } = *rate else { return Ok(None) };
     match (count, burst) {
@@ -257,7 +258,7 @@ fn policy_of(rate: &Rate, algorithm: Algorithm) -> Result<Option<Policy>, String
     Policy::with_algorithm("", quota, algorithm).map(Some).map_err(|error| error.to_string())
 }
 
-/// Returns true if a descriptor with this matches a value.
+/// Returns true if a descriptor with this pattern matches a value.
 pub(super) fn matches(pattern: &ValueMatch, value: &str) -> bool {
     match pattern {
         ValueMatch::Any => true,

@@ -1,5 +1,5 @@
-//! Every key of a configuration file, once: the readers, "did you mean" and the JSON schema are
-//! made from these tables, so they cannot tell different stories.
+//! Every key of a configuration file, listed once: the readers, "did you mean" and the JSON schema
+//! all use these tables, so they cannot contradict each other.
 
 mod limit;
 mod server;
@@ -29,7 +29,7 @@ pub(super) struct Key {
     pub(super) about: &'static str,
 }
 
-/// Who has made a key up.
+/// The project that a key comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// envoyproxy/ratelimit.
@@ -38,7 +38,7 @@ pub(super) enum Origin {
     Ours,
 }
 
-/// What the value of a key looks like.
+/// The form of a key's value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shape {
     /// A text; a number or a boolean counts as what is written.

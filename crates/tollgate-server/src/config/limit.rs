@@ -1,4 +1,4 @@
-//! What a descriptor's `rate_limit` says.
+//! A descriptor's `rate_limit`.
 
 use super::Place;
 use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
@@ -7,9 +7,9 @@ use tollgate::Algorithm;
 /// One limit of a descriptor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limit {
-    /// Where it stands.
+    /// Its place in the file.
     pub at: Place,
-    /// What others call it.
+    /// The name under which others refer to it.
     pub name: Option<String>,
     /// Names of limits that do not apply to a request to which this one does.
     pub replaces: Vec<String>,
@@ -29,9 +29,9 @@ impl Limit {
 /// How many calls may be in flight at once: a descriptor's `concurrency`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
-    /// Where it stands.
+    /// Its place in the file.
     pub at: Place,
-    /// What others call it.
+    /// The name under which others refer to it.
     pub name: Option<String>,
     /// How many may be in flight, for each key.
     pub limit: u64,
@@ -51,7 +51,7 @@ impl Concurrency {
         Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
 }
 
-/// How much a limit lets pass.
+/// The rate of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
     /// Everything: `unlimited: true`.
@@ -164,7 +164,7 @@ impl FromStr for Unit {
     }
 }
 
-/// What happens when the store cannot answer.
+/// The decision when the store cannot answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Failure {
     /// Let pass.
@@ -188,7 +188,7 @@ impl Failure {
         }
     }
 
-    /// Returns what a word stands for; `allow` and `deny` are other words for the first two.
+    /// Returns the meaning of a word; `allow` and `deny` are synonyms of the first two.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         match word {
@@ -203,7 +203,7 @@ impl Failure {
 /// Blocks keys that are refused again and again: the library's `Escalation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ban {
-    /// After so many refusals
+    /// After this many denials
     pub after: u32,
     /// within this time
     pub within: Duration,
@@ -216,7 +216,7 @@ pub struct Ban {
 /// The limit of single values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
-    /// Where it stands.
+    /// Its place in the file.
     pub at: Place,
     /// The values that it is for.
     pub values: Vec<String>,

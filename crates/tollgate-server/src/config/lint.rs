@@ -1,4 +1,4 @@
-//! Settings that load, but deserve a second look.
+//! Settings that load, but may be mistakes.
 
 use super::{
     Config, Defaults, Descriptor, Domain, Endpoint, Failure, Lease, Limit, MemorySettings, Place,
@@ -8,14 +8,14 @@ use crate::net::Listener;
 use std::{collections::HashSet, fmt, time::Duration};
 use tollgate::Algorithm;
 
-/// A setting that deserves a second look.
+/// A setting that may be a mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lint {
     /// Where it stands.
     pub place: Place,
     /// The kind, for example `shadow-mode`.
     pub name: &'static str,
-    /// What it leads to, and what to do if that is not meant.
+    /// The effect of the setting, and how to avoid it.
     pub text: String,
 }
 
@@ -51,15 +51,15 @@ pub const LINTS: [&str; 18] = [
 const COUNTS_REFUSED: &str = "denied hits are charged too, as in envoyproxy/ratelimit: a caller \
                               that keeps retrying may never pass again";
 
-/// The most lints that are told.
+/// The most lints that are reported.
 const LINTS_MAX: usize = 1000;
 
-/// Returns what deserves a second look, in the order of the files: the first 1000.
+/// Returns the lints, in the order of the files: the first 1000.
 #[must_use]
 pub fn lint(config: &Config) -> Vec<Lint> {
     let has_bound = |memory: &MemorySettings| memory.bounded.or(memory.max_keys).is_some();
-    // Every table in memory is bounded; the lint is about a bound that nobody has chosen.
-    // In Redis keys go by themselves, and the memory is not ours.
+    // Every table in memory is bounded; the lint is about a bound that nobody has chosen. In Redis,
+    // keys expire by themselves, and the memory is not in this process.
     let bounded = |kind: &StoreKind, memory| *kind != StoreKind::Memory || has_bound(memory);
     let named = config.stores.iter().filter(|store| bounded(&store.kind, &store.memory));
     let mut bounded_stores: HashSet<&str> = named.map(|store| &*store.name).collect();
@@ -69,7 +69,7 @@ pub fn lint(config: &Config) -> Vec<Lint> {
     }
     let in_memory = config.stores.iter().filter(|store| store.kind == StoreKind::Memory);
     let mut in_memory: HashSet<&str> = in_memory.map(|store| &*store.name).collect();
-    // Without a word in the file a flag may say something else.
+    // If the file does not set the store, a flag may set another one.
     if config.server.store == Some(StoreKind::Memory) {
         in_memory.insert("default");
     }
@@ -87,7 +87,7 @@ pub fn lint(config: &Config) -> Vec<Lint> {
     lints
 }
 
-/// Notes settings of stores that mean nothing where they are.
+/// Reports settings of stores that have no effect there.
 fn unused(config: &Config, lints: &mut Vec<Lint>) {
     type Said<'a> = (&'a RedisOptions, &'a MemorySettings, Option<&'a SnapshotSettings>);
     let mut look = |place: &Place, name: &str, kind: &StoreKind, said: Said<'_>| {
@@ -121,7 +121,7 @@ fn unused(config: &Config, lints: &mut Vec<Lint>) {
     }
 }
 
-/// Notes that every client may give permits back.
+/// Reports that every client may give permits back.
 fn open_negative_hits(config: &Config, lints: &mut Vec<Lint>) {
     let server = &config.server;
     let is_open = |listener: Listener, endpoint: &Option<Endpoint>| {
@@ -191,7 +191,7 @@ impl<'a> Linter<'a> {
         }
     }
 
-    /// Values are looked up exactly first, then by patterns in the order of the file, then by key.
+    /// Exact values match first, then patterns in the order of the file, then the key alone.
     fn never_matched(&mut self, siblings: &'a [Descriptor]) {
         /// Patterns are compared with each other; more than this would take long.
         const MOST: usize = 1000;
@@ -357,11 +357,11 @@ fn has_limits(descriptors: &[Descriptor]) -> bool {
     })
 }
 
-/// Returns true if every value that `later` matches is sure to be matched by `first`.
+/// Returns true if `first` surely matches every value that `later` matches.
 fn covers(first: &ValueMatch, later: &ValueMatch) -> bool {
     match (first, later) {
         (first, _) if covers_all(first) => true,
-        // What stands for a star in `later` is taken by a star in `first`.
+        // A star in `first` matches the text that a star in `later` stands for.
         (ValueMatch::Wildcard(_), ValueMatch::Wildcard(later)) => matches(first, later),
         (ValueMatch::Cidr(first), ValueMatch::Cidr(later)) => {
             later.iter().all(|network| first.iter().any(|other| other.contains(network)))
@@ -384,7 +384,7 @@ fn is_anchored(regex: &str) -> bool {
     start && end
 }
 
-/// Returns true for the usual names of what a client may write as it likes.
+/// Returns true for the usual names of values that a client can choose freely.
 fn is_chosen(key: &str) -> bool {
     let key = key.to_ascii_lowercase().replace('-', "_");
     ["header", "user_agent", "path", "uri", "url", "query", "cookie", "token", "api_key", "session"]

@@ -29,7 +29,7 @@ pub(crate) const FILE_MAX: usize = 16 << 20;
 const TOTAL_MAX: usize = 64 << 20;
 /// The most files.
 const FILES_MAX: usize = 4096;
-/// What a folder must have less of, of any name.
+/// A folder must have fewer entries than this, of any name.
 const ENTRIES_MAX: usize = 65_536;
 
 impl Config {
@@ -162,7 +162,8 @@ fn files_of(path: &Path, errors: &mut Errors) -> Vec<PathBuf> {
             return Vec::new();
         }
     };
-    // A folder named `x.yaml` is none of ours; a link that leads nowhere is left in, to be told.
+    // A folder named `x.yaml` is not a configuration; a broken link stays in the list, so that it
+    // is reported.
     files.retain(|path| is_config_name(path) && !path.is_dir());
     files.sort();
     if files.is_empty() {
@@ -232,7 +233,7 @@ fn read_file(path: &Path, total: &mut usize, errors: &mut Errors) {
     }
 }
 
-/// What one file says.
+/// The contents of one file.
 struct Parts {
     file: Arc<str>,
     domain: Option<(Domain, Sharing)>,

@@ -1,4 +1,4 @@
-//! What a configuration says about stores.
+//! The settings of stores.
 
 use super::{Failure, duration::parse_duration};
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
@@ -101,11 +101,11 @@ pub struct RedisOptions {
     pub deadline: Option<Duration>,
     /// How long to wait at the start for the servers to answer.
     pub startup_wait: Option<Duration>,
-    /// What the names of all keys begin with.
+    /// The prefix of all keys.
     pub prefix: Option<String>,
     /// The file that has the secret by which names in Redis are fingerprints instead of keys.
     pub key_secret_file: Option<PathBuf>,
-    /// What happens to `CL.THROTTLE` when the store cannot answer.
+    /// The decision for `CL.THROTTLE` when the store cannot answer.
     pub failure: Option<Failure>,
 }
 
@@ -128,7 +128,7 @@ impl RedisOptions {
 /// How many processes share the limits of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fleet {
-    /// As many as are heard of in the store.
+    /// As many processes as report to the store.
     #[default]
     Auto,
     /// So many.
@@ -180,7 +180,7 @@ pub enum Lease {
     Off,
     /// Where it saves calls: so much at once as the store's own rule says.
     Auto,
-    /// As `Auto`, with what this process has used told to the store so often.
+    /// Like `Auto`, but the process reports its use to the store this often.
     Sync(Duration),
 }
 

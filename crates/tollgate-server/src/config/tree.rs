@@ -1,6 +1,6 @@
 //! A YAML file as a tree: values with their places, and nothing else of YAML.
 
-/// A value, and where it stands.
+/// A value, and its place.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) spot: Spot,
@@ -14,7 +14,7 @@ pub(super) struct Spot {
     pub(super) column: u32,
 }
 
-/// What a value is.
+/// The type of a value.
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     /// Nothing.
@@ -127,7 +127,7 @@ pub(super) fn whole_number(text: &str) -> Result<u64, NotWhole> {
 
 /// Reads `1e6` and `20.0`, which are whole, but not `0.5`.
 fn from_float(digits: &str, radix: u32) -> Result<u64, NotWhole> {
-    /// Above this, a float does not tell neighbours apart.
+    /// Above this, a float cannot represent every whole number.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let has_digit = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
     let number = match digits.parse::<f64>() {

@@ -1,7 +1,7 @@
 //! From YAML text to a [tree](super::tree). The only module that knows the YAML parser.
 //!
-//! Everything that could take long or much memory has a bound: the depth, the number of values, and
-//! what aliases repeat. Merge keys (`<<`) are carried out here; a key that a map says itself wins.
+//! Everything that could take much time or memory has a bound: the depth, the number of values, and
+//! the size of aliases. Merge keys (`<<`) are resolved here; a key of the map itself wins.
 
 use super::tree::{Entry, Kind, Node, Spot, shown};
 use granit_parser::{ErrorKind, Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag};
@@ -14,14 +14,14 @@ pub(super) const NODES_MAX: usize = 1_000_000;
 /// The most text that aliases repeat in one file, in bytes.
 const REPEATED_MAX: usize = 16 << 20;
 
-/// What is wrong, and where.
+/// An error and its place.
 pub(super) type Fault = (Spot, String);
 
-/// Reads the one document of a file. Faults that do not hide what follows are collected.
+/// Reads the one document of a file. Errors that do not hide what follows are collected.
 ///
 /// # Errors
 ///
-/// The first fault after which nothing can be told.
+/// The first error after which parsing cannot go on.
 pub(super) fn read(text: &str, faults: &mut Vec<Fault>) -> Result<Option<Node>, Fault> {
     let mut options = granit_parser::Options::default();
     options.set_emit_comments(false);
@@ -54,9 +54,9 @@ fn spot(mark: &Marker) -> Spot {
 struct Open {
     node: Node,
     anchor: usize,
-    /// The key that waits for its value.
+    /// The key whose value comes next.
     key: Option<Key>,
-    /// What `<<` brings in.
+    /// The maps that `<<` merges in.
     merged: Vec<Node>,
 }
 
@@ -215,7 +215,7 @@ impl<'a> Builder<'a> {
         let size = anchored.size;
         self.repeat(size, at)?;
         let Some(anchored) = self.anchors.get(&id) else { return Ok(()) };
-        // It keeps the places of the original: that is where a mistake is put right.
+        // It keeps the places of the original, because a mistake is corrected there.
         let node = anchored.node.clone();
         self.finished(node, 0, false)
     }

@@ -43,7 +43,7 @@ impl Report<'_> {
     /// The words for outcomes.
     pub const OUTCOMES: [&'static str; 3] = ["success", "failure", "overload"];
 
-    /// Returns what a word stands for.
+    /// Returns the meaning of a word.
     #[must_use]
     pub fn outcome(word: &str) -> Option<CallOutcome> {
         match word {
@@ -106,7 +106,7 @@ impl CpuGauge {
         }
         source.1 = now;
         let load = source.0.as_mut().and_then(Health::cpu).unwrap_or(f64::NAN);
-        // ORDERING: Relaxed, here and below. The number stands for itself.
+        // ORDERING: Relaxed, here and below. The number is independent of others.
         self.load.store(load.to_bits(), Relaxed);
     }
 

@@ -1,4 +1,4 @@
-//! What the engine answers.
+//! The engine's answer to a request.
 
 use super::{
     Entry, Ticket,
@@ -11,7 +11,7 @@ use crate::{
 use std::time::Duration;
 use tollgate::{Decision, Tick, store::Policy};
 
-/// The answer to a request. Keep one per connection: its memory is used again.
+/// The answer to a request. Keep one per connection: the next request reuses its memory.
 #[derive(Debug, Default)]
 pub struct Answer {
     pub(super) allowed: bool,
@@ -28,7 +28,7 @@ pub struct Answer {
     pub(super) epoch: Duration,
 }
 
-/// One limit that was asked.
+/// One limit of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     /// The rule. A limit that came with the request has the rule whose count it shares, or else one of its
@@ -38,13 +38,13 @@ pub struct Part {
     pub is_override: bool,
     /// Which ask of the request it belongs to.
     pub ask: usize,
-    /// What was asked for.
+    /// The cost that the request asks for.
     pub cost: u64,
     /// Its answer.
     pub code: Code,
-    /// What the store said, if it was asked.
+    /// The store's decision, if the store was asked.
     pub decision: Option<Decision>,
-    /// Until when its key is blocked, if it is.
+    /// The end of the block of its key, if it is blocked.
     pub blocked_until: Option<Tick>,
     /// How many permits were left before a refusal was charged.
     pub(super) before: Option<u64>,
@@ -52,22 +52,23 @@ pub struct Part {
     pub charged: u64,
     /// The number of the store that holds its state.
     pub(super) store: usize,
-    /// What is counted; `None` if it is unlimited, or limits slots.
+    /// The quota; `None` if the limit is unlimited, or limits slots.
     pub(super) limit: Option<PartLimit>,
     pub(super) by: By,
     pub(super) mode: Mode,
-    /// Whether its code is final before the store is asked.
+    /// Whether its code is final before the engine asks the store.
     pub(super) is_decided: bool,
     pub(super) key: (u32, u32),
-    /// Whether it gives back instead of taking.
+    /// Whether the request gives permits back instead of taking them.
     pub(super) gives: bool,
     /// What happens if the store cannot answer.
     pub(super) failure: Failure,
-    /// Whether it is charged also if it is refused.
+    /// Whether it is charged even if it is refused.
     pub(super) counts_refused: bool,
-    /// Whether it is there because of another one, whose rule names it as a parent.
+    /// Whether its rule is here only as the parent of another rule of the request.
     pub(super) is_parent: bool,
-    /// Whether its store could not be asked for slots, and this process or the rule has decided.
+    /// Whether its store could not be asked for slots, so that this process or the rule has
+    /// decided.
     pub(super) is_entered_here: bool,
 }
 
@@ -81,13 +82,13 @@ pub enum Code {
     Denied,
     /// It would be refused, and passes: shadow mode.
     Shadowed,
-    /// Its quota is used up, and others in quota mode let it pass.
+    /// Its quota is used up, but other limits in quota mode let it pass.
     QuotaSpent,
     /// Its key is blocked.
     Blocked,
     /// It passes because the rule is bypassed.
     Bypassed,
-    /// It passes because nothing limits it.
+    /// It passes because it has no limit.
     Unlimited,
     /// It passes because the store could not answer.
     FailedOpen,
@@ -122,7 +123,7 @@ impl Answer {
         Self::default()
     }
 
-    /// Gives memory back, if its keys have taken more than `keep` bytes.
+    /// Frees the memory if the keys have taken more than `keep` bytes.
     pub(crate) fn trim(&mut self, keep: usize) {
         if self.keys.capacity() > keep {
             *self = Self::default();
@@ -153,25 +154,25 @@ impl Answer {
         &self.keys[part.key.0 as usize..part.key.1 as usize]
     }
 
-    /// Returns what to settle, if something was reserved.
+    /// Returns the ticket of the reservation, if the request reserved permits.
     #[must_use]
     pub const fn ticket(&self) -> Option<&Ticket> {
         self.ticket.as_ref()
     }
 
-    /// Returns what a store said about slots; `None` if it was not asked.
+    /// Returns the store's answer about slots; `None` if the store was not asked.
     #[must_use]
     pub const fn entry(&self) -> Option<&Entry> {
         self.entry.as_ref()
     }
 
-    /// Returns the limit and the lease of the `concurrency` rule that it is about, if it is.
+    /// Returns the limit and the lease of the request's `concurrency` rule, if it has one.
     #[must_use]
     pub fn slots(&self, plan: &Plan) -> Option<Slots> {
         plan.rule(self.parts.first()?.rule).kind().slots()
     }
 
-    /// Tells whether a store could not be asked, so that the answer is by what its rules say then.
+    /// Tells whether a store could not be asked, so that its rules have decided by their `failure`.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.parts.iter().any(Part::is_degraded)
@@ -200,7 +201,7 @@ impl Answer {
 }
 
 impl Part {
-    /// Tells whether its store could not be asked, and its rule has decided.
+    /// Tells whether its store could not be asked, so that its rule has decided.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.is_entered_here

@@ -39,7 +39,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// What a part is made from.
+/// The values that a part is made from.
 struct Made<'a> {
     ask: usize,
     hits: Hits,
@@ -221,7 +221,7 @@ fn free_values<'a>(entries: &[Entry<'a>], free: u32) -> Values<'a> {
     values
 }
 
-/// What an ask is about: the rates of a node or its `concurrency` rule, with their free values.
+/// The subject of an ask: the rates of a node or its `concurrency` rule, with their free values.
 pub(super) struct Target<'a> {
     pub(super) rules: std::ops::Range<RuleIndex>,
     pub(super) values: Values<'a>,
@@ -229,8 +229,8 @@ pub(super) struct Target<'a> {
     pub(super) domain: Option<&'a DomainPlan>,
 }
 
-/// Finds what an ask is about: by its descriptor, or by the name of a policy, which stands for all rates of its
-/// node. Returns `None` if nothing limits it.
+/// Finds the subject of an ask: by its descriptor, or by the name of a policy, which stands for all
+/// rates of its node. Returns `None` if nothing limits it.
 fn target<'a>(
     plan: &'a Plan,
     request: &Request<'a>,
@@ -320,8 +320,8 @@ fn given_values<'a>(
     Ok(values)
 }
 
-/// Appends the key of some values, and returns where it is. One value is its own key; several are
-/// told apart by their lengths.
+/// Appends the key of some values, and returns its range. One value is its own key; several are
+/// separated by their lengths.
 pub(super) fn write_key(values: &[&[u8]], keys: &mut Vec<u8>) -> (u32, u32) {
     let start = keys.len();
     if let [value] = values {
@@ -384,8 +384,9 @@ fn mode_of(rule: &Rule, made: &Made<'_>) -> Mode {
     }
 }
 
-/// Tells whether a key is among the percentage for which refusals count. The same key always is or is
-/// not, in every process and in the layers of `tollgate-tower`; without a key it is decided anew each time.
+/// Tells whether a key is among the percentage for which denials count. A key always is or always
+/// is not, in every process and in the layers of `tollgate-tower`; without a key, the time of each
+/// call decides.
 fn is_enforced(percent: u8, values: &[&[u8]], now: Tick) -> bool {
     let place = || match values {
         [] => rollout_place([now.as_nanos().to_le_bytes()]),

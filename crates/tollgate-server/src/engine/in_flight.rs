@@ -1,8 +1,9 @@
-//! Slots of `concurrency` rules: who may be in flight, and for how long.
+//! Slots of `concurrency` rules: which calls may be in flight, and for how long.
 //!
-//! A caller enters and holds its slots until it leaves. A caller that dies without leaving loses them when
-//! its lease ends, so a caller that needs longer renews. The store keeps the leases under the rule's id, which
-//! a reload does not change: what is in flight stays in flight, and a lower limit only keeps others out.
+//! A caller enters and holds its slots until it leaves. A caller that dies without leaving loses
+//! them when its lease ends, so a caller that needs more time renews. The store keeps the leases
+//! under the rule's id, which a reload does not change: calls in flight stay in flight, and a lower
+//! limit only keeps others out.
 
 use super::{Answer, Code, Engine, Request, RequestError, Verb};
 use crate::{
@@ -15,32 +16,34 @@ use tollgate::{
     store::{Entered, PermitId, Permits, Store},
 };
 
-/// The most slots that one call can take: ids of a store in Redis have 14 bits for it.
+/// The most slots that one call can take: an id of a store in Redis has 14 bits for their number.
 const COST_MAX: u64 = (1 << 14) - 1;
 
-/// What a store said about a caller's slots.
+/// The store's answer about a caller's slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// What to renew and to leave; `None` if no slot was taken.
+    /// The lease to renew or to leave; `None` if no slot was taken.
     pub id: Option<LeaseId>,
-    /// How many are in flight, this caller's among them; `None` if nobody knows.
+    /// How many slots are in use, this caller's among them; `None` if unknown.
     pub in_flight: Option<u64>,
-    /// When the next lease ends, after a refusal. A slot is free earlier if its holder leaves, and
-    /// later if it renews. `None` if no wait helps.
+    /// When the next lease ends, after a refusal. A slot becomes free earlier if its holder leaves,
+    /// and later if the holder renews. For a blocked key, when the block ends. `None` if no wait
+    /// helps.
     pub retry_after: Option<Duration>,
-    /// Why the caller may enter or not, by the words of the metrics; and `cost-above-limit`.
+    /// Why the caller may enter or not, in the words of the metrics; additionally
+    /// `cost-above-limit`.
     pub reason: &'static str,
 }
 
-/// Names slots that a caller holds. Its text form cannot be guessed, and is of use only with the policy
-/// and the key that were entered.
+/// Identifies slots that a caller holds. Its text form cannot be guessed, and works only with the
+/// policy and the key that were entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseId {
     permit: u64,
     proof: u64,
 }
 
-/// A text that is no lease.
+/// A text that is not a lease id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseError(String);
 
@@ -95,7 +98,7 @@ impl Engine {
     fn lease_id(&self, held: &Held<'_>, PermitId(permit): PermitId) -> LeaseId {
         let mut hasher = self.proof_hasher(held.rule.store());
         hasher.write(held.rule.id().as_bytes());
-        // No id has this byte, so that an id and a key cannot be cut elsewhere.
+        // No id has this byte, so id and key cannot be split at another place.
         hasher.write_u8(0xff);
         hasher.write(held.key);
         hasher.write_u64(permit);
@@ -147,7 +150,7 @@ impl Engine {
         }
         let part = &answer.parts[0];
         answer.allowed = !part.code.is_refused();
-        // Shadow mode lets a caller in that had to wait otherwise.
+        // Shadow mode admits a caller that would otherwise have to wait.
         entry.retry_after = entry.retry_after.filter(|_| !answer.allowed);
         entry.reason = match part.code {
             Code::Denied if part.cost > limit => "cost-above-limit",
@@ -157,7 +160,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Renews or leaves what a caller holds. The answer is a refusal if it holds nothing any more.
+    /// Renews or leaves a caller's lease. The answer is a refusal if the caller holds nothing any
+    /// more.
     pub(super) async fn hold(
         &self,
         plan: &Plan,
@@ -184,8 +188,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns how many are in flight under each `concurrency` rule of a store in this process, over all
-    /// keys, by the rule's id. It visits every key that is in flight: for metrics, not for decisions.
+    /// Returns how many slots are in use under each `concurrency` rule of a store in this process,
+    /// over all keys, by the rule's id. It visits every key with slots in use: for metrics, not for
+    /// decisions.
     #[must_use]
     pub fn in_flight(&self, plan: &Plan) -> HashMap<Box<str>, u64> {
         let mut counts = HashMap::new();
@@ -202,7 +207,7 @@ impl Engine {
     }
 }
 
-/// Returns what a store's answer means, if the mode of the rule is not looked at.
+/// Returns the code of a store's answer, regardless of the rule's mode.
 fn code_of(entered: &Entered, failure: Failure) -> Code {
     let by_policy = entered.is_degraded && failure != Failure::Local;
     match entered.id {

@@ -1,4 +1,4 @@
-//! What an administrator has changed for single keys, for a time.
+//! Temporary changes of an administrator to single keys.
 
 use crate::plan::{Kind, Rule};
 use std::{
@@ -23,16 +23,16 @@ pub struct Overlay {
     hasher: RandomState,
 }
 
-/// What was changed for one key.
+/// The changes to one key.
 #[derive(Clone, Debug)]
 pub struct Special {
     /// The rule's id.
     pub rule: Box<str>,
     /// The key, as the store knows it.
     pub key: Box<[u8]>,
-    /// Until when everything of it is refused.
+    /// The end of its block, during which all its requests are denied.
     pub blocked_until: Option<Tick>,
-    /// What limits it instead of the rule, and until when.
+    /// The limit that replaces the rule's, and until when.
     pub limit: Option<(Kind, Tick)>,
 }
 
@@ -49,7 +49,7 @@ impl Special {
     }
 }
 
-/// There is no room for another key.
+/// The table of changed keys is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverlayError;
 
@@ -70,11 +70,11 @@ impl Overlay {
         self.hasher.hash_one((rule, key))
     }
 
-    /// Returns what was changed for a key, if anything.
+    /// Returns the changes to a key, if there are any.
     #[must_use]
     pub fn look(&self, rule: &Rule, key: &[u8], now: Tick) -> Option<Special> {
-        // ORDERING: Relaxed, here and below. A change that is seen a moment late was made a moment
-        // later.
+        // ORDERING: Relaxed, here and below. A thread that sees a change late decides as if the
+        // change had come that much later.
         if self.count.load(Relaxed) == 0 {
             return None;
         }
@@ -83,11 +83,11 @@ impl Overlay {
         (is_it && !special.is_over(now)).then_some(special)
     }
 
-    /// Changes what is special about a key.
+    /// Changes the block or the limit of a key.
     ///
     /// # Errors
     ///
-    /// When there is no room for another key.
+    /// When the table of changed keys is full.
     pub fn change(
         &self,
         (rule, key): (&Rule, &[u8]),
@@ -117,7 +117,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Returns all that is changed now, at most `most` of it.
+    /// Returns all changes in force, at most `most` of them.
     #[must_use]
     pub fn list(&self, now: Tick, most: usize) -> Vec<Special> {
         let mut keys = self.lock();

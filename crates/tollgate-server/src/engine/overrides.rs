@@ -1,7 +1,7 @@
 //! Limits that come with a descriptor, in place of its rule's.
 //!
-//! The reference counts hits by descriptor and window, whatever the limit is. So an override of the rule's unit
-//! shares the count of the rule, and any other has a window of its unit.
+//! The reference counts hits by descriptor and window, regardless of the limit. So an override with
+//! the rule's unit shares the count of the rule, and any other has a window of its own unit.
 
 use super::{
     AdHocLimit, Answer, Code, Hits, Part, RequestError,

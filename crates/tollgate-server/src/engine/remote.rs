@@ -1,7 +1,7 @@
 //! Stores that several processes share, as the engine and administrators see them.
 //!
-//! Such a store decides also when its servers cannot be asked, by what each policy says; so the
-//! engine tells it what the policies say, at the start and after each reload.
+//! Such a store decides even when its servers cannot be reached, by the settings of each policy; so
+//! the engine passes these settings to it at the start and after each reload.
 
 use super::Engine;
 use crate::{
@@ -14,16 +14,16 @@ pub use tollgate_redis::NodeStatus;
 
 /// A store that several processes share.
 pub trait RemoteStore: DynStore {
-    /// Returns what it is called.
+    /// Returns the kind of the store.
     fn kind(&self) -> &'static str;
 
-    /// Says how to treat policies, by name. All others are treated by the store's own settings.
+    /// Sets how to treat policies, by name. All others follow the store's own settings.
     fn configure(&self, policies: &[PolicySettings]);
 
     /// Waits until its servers answer, for as long as its settings allow. Returns why they do not.
     fn connect(&self) -> Pin<Box<dyn Future<Output = Option<String>> + Send + '_>>;
 
-    /// Agrees with the other processes on the lowest rate of a policy, of which `own` is that of this
+    /// Agrees with the other processes on the lowest rate of a policy; `own` is the rate of this
     /// process, in permits per second. Returns the lowest; `None` if it is unknown.
     fn lowest_rate<'a>(
         &'a self,
@@ -31,13 +31,13 @@ pub trait RemoteStore: DynStore {
         own: f64,
     ) -> Pin<Box<dyn Future<Output = Option<f64>> + Send + 'a>>;
 
-    /// Returns how it is.
+    /// Returns the state of the store.
     fn status(&self) -> RemoteStatus;
 
-    /// Returns what is promised of a policy; `None` if nothing is known.
+    /// Returns the guarantees for a policy; `None` if they are unknown.
     fn bounds(&self, policy: &Policy) -> Option<Bounds>;
 
-    /// Books what is not booked yet, as far as that can be done, and leaves the fleet.
+    /// Books the use that is not booked yet, as far as possible, and leaves the fleet.
     fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
@@ -46,13 +46,13 @@ pub trait RemoteStore: DynStore {
 pub struct PolicySettings {
     /// The policy's name.
     pub name: Arc<str>,
-    /// What happens when the servers cannot be asked.
+    /// What happens when the servers cannot be reached.
     pub failure: Failure,
     /// Whether permits are taken in advance.
     pub lease: Lease,
 }
 
-/// How a shared store is.
+/// The state of a shared store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteStatus {
     /// The servers.
@@ -61,20 +61,20 @@ pub struct RemoteStatus {
     pub fleet_size: u32,
     /// Why decisions are made without the servers now, if they are.
     pub degraded: Option<String>,
-    /// What it has done so far.
+    /// The counts so far.
     pub counts: RemoteCounts,
-    /// Keys that were used here and whose use the servers do not know of yet.
+    /// Keys that were used here and whose use is not booked at the servers yet.
     pub pending: u64,
 }
 
-/// What a shared store has done so far.
+/// The counts of a shared store since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteCounts {
-    /// Decisions made without the servers: let pass, refused, and made by this process's share.
+    /// Decisions made without the servers: allowed, denied, and made by this process's share.
     pub degraded: [u64; 3],
     /// Decisions by permits that were taken in advance.
     pub leased: u64,
-    /// Refusals that were known without a call.
+    /// Denials without a call to the servers.
     pub refused_here: u64,
     /// Calls that asked the servers.
     pub calls: u64,
@@ -88,24 +88,24 @@ pub struct RemoteCounts {
     pub wasted: u64,
 }
 
-/// What is promised of a policy.
+/// The guarantees for a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Permits above the limit that all processes together may let pass.
+    /// The most permits above the limit that all processes together may admit.
     pub above: u64,
-    /// Permits that may be held by processes that do not use them.
+    /// The most permits that processes may hold without using them.
     pub below: u64,
-    /// How long.
+    /// How long they may hold them.
     pub held_for: Duration,
-    /// Permits that all processes together let pass in one period while the servers are away; `None`
+    /// Permits that all processes together admit in one period while the servers are away; `None`
     /// if there is no bound.
     pub while_away: Option<u64>,
-    /// All of it in words.
+    /// All of it as text.
     pub text: String,
 }
 
 impl Engine {
-    /// Tells the shared stores what a plan says of its policies.
+    /// Passes a plan's settings of policies to the shared stores.
     pub(super) fn configure(&self, plan: &Plan) {
         for (number, store) in self.stores.iter().enumerate() {
             let Some(store) = store.remote() else { continue };
@@ -115,7 +115,7 @@ impl Engine {
                 policies.push(PolicySettings { name: rule.id().into(), failure, lease });
             }
             for domain in plan.domains().filter(|domain| domain.store() == number) {
-                // A quota that comes with the call may be another the next time.
+                // A quota that comes with the call may differ next time.
                 let (failure, lease) = (domain.defaults().failure, Lease::Off);
                 policies.extend(domain.windows().iter().map(|policy| PolicySettings {
                     name: policy.name().into(),
@@ -127,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// Tells why decisions are made without a shared store now, if they are.
+    /// Returns why a shared store makes decisions without its servers now, if one does.
     #[must_use]
     pub fn degraded(&self) -> Option<(usize, String)> {
         let numbered = self.stores.iter().enumerate();

@@ -1,8 +1,9 @@
 //! Thresholds of a rule (`warn`): a report when a call carries the use of a key across one.
 //!
-//! What a key has used is its limit less what is left after the call, and the call's charge less before it.
-//! The charges of a key are one after the other, so exactly one call crosses. A key that swings around a threshold
-//! would cross it again and again, so a crossing is remembered until its window ends.
+//! The use of a key is its limit minus the permits that remain after the call; its use before the
+//! call is less by the call's charge. The charges of a key follow one another, so exactly one call
+//! crosses. A key that swings around a threshold would cross it again and again, so a crossing is
+//! remembered until its window ends.
 
 use super::{Answer, Engine, Part, health::logged_key, limit_report::since};
 use crate::plan::{Plan, Rule};
@@ -36,7 +37,8 @@ struct Reported {
 }
 
 impl Reported {
-    /// Remembers a crossing for its window. Tells whether it is the first; `None` if there is no room.
+    /// Remembers a crossing for its window. Tells whether it is the first; `None` if the table is
+    /// full.
     fn first(&mut self, crossing: u64, now: Tick, end: Tick) -> Option<bool> {
         while let Some((ended, old)) = self.by_end.first().copied().filter(|(end, _)| *end <= now) {
             self.by_end.remove(&(ended, old));
@@ -62,7 +64,8 @@ struct Use {
 }
 
 impl Use {
-    /// Returns the use of a part's key; `None` if the call has not changed it, or nobody knows.
+    /// Returns the use of a part's key; `None` if the call did not charge it, or its use is
+    /// unknown.
     fn of(answer: &Answer, part: &Part) -> Option<Self> {
         let decision = part.decision.as_ref().filter(|_| part.charged > 0)?;
         let limit = decision.limit();
@@ -70,7 +73,8 @@ impl Use {
         let before = match part.before {
             // A refusal was charged: it may have gone into debt.
             Some(left) => limit.saturating_sub(left),
-            // A descriptor that a request has twice is charged twice, and both decisions tell what is left after both.
+            // If a request has a descriptor twice, it is charged twice, and both decisions report
+            // the permits that remain after both.
             None => answer
                 .parts
                 .iter()
@@ -80,7 +84,8 @@ impl Use {
         Some(Self { before, after, limit })
     }
 
-    /// Tells whether the call has carried the use from below a percentage of the limit to it or above.
+    /// Tells whether the call has carried the use from below a percentage of the limit to it or
+    /// above it.
     fn crosses(&self, percent: u8) -> bool {
         let reaches =
             |used: u64| u128::from(used) * 100 >= u128::from(self.limit) * u128::from(percent);
@@ -109,7 +114,7 @@ impl Engine {
                 Some(true) => report(plan, (rule, key), percent, &used),
                 Some(false) => {}
                 None => {
-                    // ORDERING: Relaxed, here and below. A count for people to look at.
+                    // ORDERING: Relaxed, here and below. The count is a statistic.
                     self.crossings.unreported.fetch_add(1, Relaxed);
                 }
             }
@@ -126,15 +131,15 @@ impl Engine {
         let mut hasher = siphasher::sip::SipHasher13::new_with_keys(first, second);
         hasher.write_u8(percent);
         hasher.write(rule.id().as_bytes());
-        // No id has this byte, so that an id and a key cannot be cut elsewhere.
+        // No id has this byte, so id and key cannot be split at another place.
         hasher.write_u8(0xff);
         hasher.write(key);
         hasher.finish()
     }
 }
 
-/// Returns when a crossing may be reported again: when a fixed window ends, and else after the length of a sliding window or
-/// the time in which a bucket fills.
+/// Returns when a crossing may be reported again: when a fixed window ends; otherwise after the
+/// length of a sliding window, or after the time in which a bucket fills.
 fn window_end(part: &Part, now: Tick) -> Tick {
     let (Some(limit), Some(decision)) = (part.limit, part.decision.as_ref()) else { return now };
     let length = match limit.algorithm {

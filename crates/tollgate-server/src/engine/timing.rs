@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-/// One batch in so many is timed: reading the clock costs more than most decisions.
+/// Times one of this many batches: reading the clock costs more than most decisions.
 const SAMPLE: u64 = 64;
 
 /// Upper bounds of the buckets, in nanoseconds: 1, 2 and 5 in each decade from 100 ns to 10 s.
@@ -34,7 +34,7 @@ pub struct Timing {
 impl Timing {
     /// Tells whether this batch should be timed. Ask once per batch.
     pub fn is_due(&self) -> bool {
-        // ORDERING: Relaxed, here and below. Counts for people to look at.
+        // ORDERING: Relaxed, here and below. The counts are statistics.
         self.turn.fetch_add(1, Relaxed).is_multiple_of(SAMPLE)
     }
 

@@ -1,9 +1,9 @@
-//! A request, whichever version of HTTP it came by.
+//! A request, independent of the version of HTTP.
 
 use crate::net::browser::Headers;
 use std::borrow::Cow;
 
-/// A request whose body is here.
+/// A request whose body is complete.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
     pub(super) method: &'a str,
@@ -52,13 +52,13 @@ impl<'a> Fields<'a> {
         self.spans.iter().map(move |span| (self.slice(span.name), self.slice(span.value)))
     }
 
-    /// Returns the values of a header, whatever case its name has.
+    /// Returns the values of a header; the case of its name does not matter.
     pub(super) fn values(self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let is_named = move |(its, _): &(&[u8], &[u8])| its.eq_ignore_ascii_case(name.as_bytes());
         self.all().filter(is_named).map(|(_, value)| value)
     }
 
-    /// Returns the headers that a browser tells its page by, and the `Authorization`, in one pass.
+    /// Returns the headers that identify a browser's page, and the `Authorization`, in one pass.
     pub(super) fn caller(self) -> (Headers<'a>, Option<&'a [u8]>) {
         let (mut headers, mut authorization) = (Headers::default(), None);
         for (name, value) in self.all() {
@@ -74,8 +74,9 @@ impl<'a> Fields<'a> {
         (headers, authorization)
     }
 
-    /// Returns the value of a header; that of several headers of one name is their list. What is not
-    /// UTF-8 is replaced, so that nobody slips by with it. An empty one is none.
+    /// Returns the value of a header; of several headers with one name, their list. Bytes that are
+    /// not UTF-8 are replaced and not ignored, so that nobody evades a limit with them. An empty
+    /// value counts as none.
     pub(super) fn text(self, name: &str) -> Option<Cow<'a, str>> {
         let mut values = self.values(name);
         let first = String::from_utf8_lossy(values.next()?);

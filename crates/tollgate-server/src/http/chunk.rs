@@ -28,7 +28,7 @@ fn bad(text: &str) -> Problem {
 }
 
 impl Chunks {
-    /// Returns a reader of a body of at most so many bytes.
+    /// Returns a reader of a body of at most `most` bytes.
     pub(super) const fn new(most: usize) -> Self {
         Self { state: State::Size, most, trailers: 0 }
     }
@@ -101,7 +101,7 @@ fn line(bytes: &[u8], most: usize) -> Result<Option<&[u8]>, Problem> {
     }
 }
 
-/// Reads the size of a chunk. What follows a semicolon is of no meaning to us.
+/// Reads the size of a chunk. Ignores the extensions after a semicolon.
 fn size(line: &[u8]) -> Result<usize, Problem> {
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
     let digits = digits.trim_ascii_end();

@@ -1,9 +1,9 @@
 //! Forward-auth: a proxy asks before it lets a request through.
 //!
 //! The proxy sends the headers of the original request, with its address, path, method and host in
-//! headers of their own. The configuration says which descriptors become of it; all of them are one
-//! decision. A descriptor with an entry that the request does not have is left out. Clients are found by the code of
-//! the layers (`tollgate_tower::key`), so that both count them alike.
+//! separate headers. The configuration defines the descriptors of the request; all of them are one
+//! decision. A descriptor is omitted if the request lacks one of its entries. The code of the
+//! layers (`tollgate_tower::key`) identifies clients, so that both count them alike.
 
 use super::{call::Call, json::Bad, limits::Told, route::Desk};
 use crate::{

@@ -21,7 +21,7 @@ pub(super) enum Framing {
     Chunks,
 }
 
-/// What the head of a request says.
+/// The parsed head of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     /// How long the whole of it is.
@@ -30,9 +30,9 @@ pub(super) struct Head {
     target: (usize, usize),
     pub(super) framing: Framing,
     pub(super) keeps_alive: bool,
-    /// Whether it is HTTP/1.0, whose clients must be told that the connection stays open.
+    /// Whether it is HTTP/1.0, whose clients need a header to keep the connection open.
     pub(super) is_old: bool,
-    /// Whether the client waits to be told to send the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub(super) expects_continue: bool,
 }
 

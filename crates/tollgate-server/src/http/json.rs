@@ -1,12 +1,12 @@
-//! Reads JSON by the shape that is wanted, and builds no tree.
+//! Reads JSON with a known shape, and builds no tree.
 //!
-//! The reader of a body says what comes next; this says whether it is there. So nothing recurses,
-//! texts without escapes are borrowed, and a mistake is told with the name of its field.
+//! The reader of a body says which value comes next; this module checks that it is there. So
+//! nothing recurses, texts without escapes are borrowed, and an error names its field.
 
 use crate::config::suggest::nearest;
 use std::borrow::Cow;
 
-/// What is wrong with a body.
+/// The mistake in a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Bad(pub(super) String);
 
@@ -28,7 +28,7 @@ impl<'a> Json<'a> {
         Self { text, at: 0 }
     }
 
-    /// Returns the next byte that is no space, and stays before it.
+    /// Returns the next byte that is not a space, without consuming it.
     fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
         while let Some(byte) = bytes.get(self.at) {
@@ -51,7 +51,7 @@ impl<'a> Json<'a> {
         self.peek() == Some(b'[')
     }
 
-    /// Reads an object. `field` is called at the value of each field and must read it.
+    /// Reads an object. Calls `field` at the value of each field; it must read the value.
     pub(super) fn object(
         &mut self,
         name: &str,
@@ -78,7 +78,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Reads a list of at most so many. `item` is called at each and must read it.
+    /// Reads a list of at most `most` items. Calls `item` at each; it must read the item.
     pub(super) fn list(
         &mut self,
         (name, most): (&str, usize),
@@ -207,7 +207,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Checks that nothing follows.
+    /// Checks that nothing but space follows.
     pub(super) fn end(&mut self) -> Result<(), Bad> {
         match self.peek() {
             None => Ok(()),
@@ -215,7 +215,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Something else is here than should be.
+    /// Returns the error for another value than the wanted one.
     #[cold]
     fn other(&mut self, name: &str, wanted: &str) -> Bad {
         let Some(first) = self.peek() else { return self.syntax(wanted) };
@@ -239,7 +239,7 @@ impl<'a> Json<'a> {
     }
 }
 
-/// Fills a field, once.
+/// Sets a field; an error if it is set already.
 pub(super) fn once<T>(slot: &mut Option<T>, name: &str, value: T) -> Result<(), Bad> {
     match slot.replace(value) {
         None => Ok(()),
@@ -247,7 +247,7 @@ pub(super) fn once<T>(slot: &mut Option<T>, name: &str, value: T) -> Result<(), 
     }
 }
 
-/// A field that nobody knows.
+/// Returns the error for an unknown field.
 #[cold]
 pub(super) fn unknown(name: &str, known: &[&'static str]) -> Bad {
     let shown: String = name.chars().take(40).collect();

@@ -1,9 +1,9 @@
-//! What clients are told of a decision: headers and JSON.
+//! Reports decisions to clients: headers and JSON.
 //!
 //! Every decision has `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset`, which many
 //! clients read, and `RateLimit` with `RateLimit-Policy` as in revision 08 to 11 of the IETF draft
-//! draft-ietf-httpapi-ratelimit-headers. All tell of the limit that binds; `RateLimit-Policy` lists
-//! the others, too. Times are rounded up.
+//! draft-ietf-httpapi-ratelimit-headers. All of them report the limit that binds;
+//! `RateLimit-Policy` lists the others, too. Times are rounded up.
 
 use super::reply::{JSON, PROBLEM, Reply};
 use crate::{
@@ -21,7 +21,7 @@ use tollgate_tower::answer::{
     },
 };
 
-/// A decision, and what it was made by.
+/// A decision, and the plan and time that it was made with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told<'a> {
     pub(super) plan: &'a Plan,
@@ -57,7 +57,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// Writes the `X-RateLimit-*` headers, if they are wanted.
+    /// Writes the `X-RateLimit-*` headers, if the settings enable them.
     fn legacy(&self, report: &LimitReport<'_>, shared: &Shared, reply: &mut Reply) {
         let reset = match shared.settings.x_ratelimit_headers {
             Legacy::Off => return,
@@ -74,7 +74,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// Appends the policies, that which binds first, each once.
+    /// Appends the policies, the binding one first, each once.
     fn policies(&self, out: &mut Vec<u8>, first: &LimitReport<'_>) {
         push_policy(out, first);
         let parts = self.answer.parts();
@@ -96,7 +96,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// Writes the body of `check`, `peek` and `reserve`, without its end: fields can follow.
+    /// Writes the body of `check`, `peek` and `reserve`, without its end: more fields can follow.
     pub(super) fn open_body(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"allowed\":");
         push_bool(out, self.answer.is_allowed());
@@ -119,7 +119,7 @@ impl<'a> Told<'a> {
             push_bool(out, !part.code.is_refused());
             match self.answer.report_of(self.plan, part, self.now) {
                 Some(report) => push_report(out, Some(report)),
-                // Not limited: there is only a name to tell.
+                // Not limited: there is only a name to report.
                 None => {
                     out.extend_from_slice(b",\"policy\":");
                     push_text(out, self.plan.rule(part.rule).label());
@@ -133,7 +133,7 @@ impl<'a> Told<'a> {
         out.push(b']');
     }
 
-    /// Writes the body of a refusal that the client of a proxy sees.
+    /// Writes the body of a refusal that a proxy passes on to its client.
     pub(super) fn refusal(&self, reply: &mut Reply) {
         reply.content_type = PROBLEM;
         let refused = self.answer.parts().iter().filter(|part| part.code.is_refused());

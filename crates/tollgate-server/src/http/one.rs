@@ -1,8 +1,8 @@
 //! HTTP/1.1, by hand.
 //!
-//! All requests that have arrived are answered in one go, and the replies are written in one go. A
-//! connection keeps its buffers; a usual request asks for no memory. hyper takes as much processor
-//! time to answer a constant as this takes with the decision.
+//! Answers all requests that have arrived, and writes their replies at once. A connection keeps its
+//! buffers; a usual request allocates nothing. hyper takes as much processor time to answer a
+//! constant as this takes with the decision.
 
 use super::{
     call::{Call, Fields, Span},
@@ -20,23 +20,24 @@ use tokio::{
 };
 use tollgate_tower::answer::raw::Date;
 
-/// Replies are written when there are so many bytes, even if more requests are here.
+/// Replies are written once they have this many bytes, even if more requests have arrived.
 const MOST_OUT: usize = 64 << 10;
-/// How much is read at once.
+/// How many bytes one read takes.
 const READ: usize = 4 << 10;
-/// Buffers that have grown beyond this are given back.
+/// Buffers that have grown beyond this are freed.
 const KEPT: usize = 64 << 10;
-/// Silence is measured in so many parts of the idle timeout.
+/// The idle timeout is measured in this many parts.
 const IDLE_PARTS: u32 = 4;
-/// After an error so much is read and thrown away, or the client might never see the reply.
+/// After an error, this much input is read and discarded; the client might never see the reply
+/// otherwise.
 const LINGER: (Duration, usize) = (Duration::from_secs(1), 256 << 10);
 /// How HTTP/2 begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What became of a connection.
+/// How serving a connection as HTTP/1.1 ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// It is over.
+    /// The connection is closed.
     Closed,
     /// It is HTTP/2. These are its first bytes.
     Http2(Stream, BytesMut),
@@ -90,7 +91,7 @@ pub(super) async fn serve(stream: Stream, connection: &mut Connection) -> End {
 struct Wire {
     stream: Stream,
     desk: Desk,
-    /// Counts what the buffers hold while it waits for the client.
+    /// Counts the memory of the buffers while the connection waits for the client.
     claim: Claim,
     input: BytesMut,
     out: Vec<u8>,
@@ -100,7 +101,7 @@ struct Wire {
     ticks: Interval,
     quiet: u32,
     is_closing: bool,
-    /// Whether the client may still be sending what nobody will read.
+    /// Whether the client may still be sending input that the server will not read.
     is_cut: bool,
 }
 
@@ -110,16 +111,16 @@ struct Pending {
     scanned: usize,
     head: Option<Head>,
     chunks: Option<Chunks>,
-    /// How many bytes behind the head have been read as chunks.
+    /// How many bytes after the head have been read as chunks.
     used: usize,
     body: Vec<u8>,
-    /// How long the whole request is, when the last chunk has come.
+    /// The length of the whole request, once the last chunk has arrived.
     whole: Option<usize>,
     is_told: bool,
 }
 
 impl Pending {
-    /// Looks whether the request is whole. Returns how long it is then.
+    /// Returns the length of the request once it is complete.
     fn step(
         &mut self,
         input: &[u8],
@@ -147,7 +148,7 @@ impl Pending {
                 let from = head.length + self.used;
                 let (used, is_done) = chunks.read(&input[from..], &mut self.body)?;
                 self.used += used;
-                // Many small chunks are more than they carry.
+                // The framing of many small chunks is larger than their data.
                 if self.used > most.saturating_mul(2).saturating_add(MOST_OUT) {
                     return Err(too_large(most));
                 }
@@ -197,8 +198,8 @@ impl Wire {
         self.desk.shared.settings.request_timeout
     }
 
-    /// Waits for the first bytes of a request. Returns false if the connection is over: closed, or
-    /// silent for longer than it may be. Cancel-safe.
+    /// Waits for the first bytes of a request. Returns false if the connection is closed, or has
+    /// been silent for longer than the idle timeout. Cancel-safe.
     async fn idle(&mut self) -> bool {
         self.quiet = 0;
         self.input.reserve(READ / 2);
@@ -208,7 +209,7 @@ impl Wire {
                 read = self.stream.read_buf(&mut self.input) => return matches!(read, Ok(1..)),
                 _ = self.ticks.tick() => {
                     self.quiet += 1;
-                    // One more, as the first may come at once.
+                    // One more, because the first tick may come at once.
                     if self.quiet > IDLE_PARTS {
                         return false;
                     }
@@ -217,7 +218,7 @@ impl Wire {
         }
     }
 
-    /// Tells whether HTTP/2 begins here. An error means that the connection is over.
+    /// Tells whether the connection speaks HTTP/2. An error means that the connection is over.
     async fn is_http2(&mut self) -> Result<bool, ()> {
         let timeout_ = self.timeout();
         while self.input.len() < PREFACE.len() && PREFACE.starts_with(&self.input) {
@@ -230,7 +231,7 @@ impl Wire {
         Ok(self.input.starts_with(PREFACE))
     }
 
-    /// Answers all requests that are here.
+    /// Answers all complete requests in the buffer.
     async fn batch(&mut self, traffic: &Traffic) {
         let most = self.most();
         let shared = self.desk.shared.clone();
@@ -239,7 +240,7 @@ impl Wire {
         let mut count = 0_u32;
         while !self.is_closing {
             while self.pending.head.is_none() && self.input.starts_with(b"\r\n") {
-                // Some clients send a line end too many behind a body.
+                // Some clients send an extra line end after a body.
                 self.input.advance(2);
             }
             if self.input.is_empty() || self.input[..] == *b"\r" {
@@ -251,7 +252,7 @@ impl Wire {
                     self.answer(at, length).await;
                     count += 1;
                     if self.desk.reply.penalty.is_some() {
-                        // Time has passed.
+                        // The delay has made the moment out of date.
                         (moment, is_timed) = (None, false);
                     }
                     if self.desk.reply.is_bad {
@@ -279,7 +280,7 @@ impl Wire {
         }
     }
 
-    /// Answers the request that is here whole.
+    /// Answers the complete request at the start of the buffer.
     async fn answer(&mut self, moment: &Moment, length: usize) {
         let Self { desk, input, spans, pending, .. } = self;
         let Some(head) = pending.head else { return };
@@ -293,7 +294,7 @@ impl Wire {
         let is_head = method == "HEAD";
         desk.answer(moment, &call).await;
         if let Some(penalty) = desk.reply.penalty {
-            // The replies to requests before this one do not wait.
+            // The replies to earlier requests do not wait.
             if self.flush().await.is_err() {
                 self.is_closing = true;
                 return;
@@ -313,7 +314,7 @@ impl Wire {
         self.pending.clear();
         self.input.advance(length);
         if length > KEPT {
-            // What is behind a large request does not keep its memory.
+            // The bytes after a large request do not keep its memory.
             self.input = BytesMut::from(&self.input[..]);
         }
     }
@@ -327,12 +328,12 @@ impl Wire {
         self.desk.reply.problem(problem);
         put(&mut self.out, &self.desk.reply, (self.date.text(now), "Connection: close\r\n"), false);
         (self.is_closing, self.is_cut) = (true, true);
-        // Nothing more is read of it, and its memory may be what there was too little of.
+        // The rest of the request is not read, and the buffers may hold the memory that is short.
         (self.input, self.pending.body) = (BytesMut::new(), Vec::new());
     }
 
-    /// Reads until the request that has begun is whole. If it takes too long, or makes no sense, it
-    /// is answered, and the connection ends.
+    /// Reads until the current request is complete. If it takes too long or is invalid, sends an
+    /// error and closes the connection.
     async fn complete(&mut self, traffic: &Traffic) {
         let limit = self.timeout();
         match timeout(limit, self.rest()).await {
@@ -354,7 +355,7 @@ impl Wire {
         }
     }
 
-    /// Reads the rest of a request. Returns false if the client has gone.
+    /// Reads the rest of a request. Returns false if the client has closed the connection.
     async fn rest(&mut self) -> Result<bool, Problem> {
         loop {
             let head = self.pending.head;
@@ -380,7 +381,7 @@ impl Wire {
         }
     }
 
-    /// Counts what its buffers hold.
+    /// Counts the memory of the buffers.
     fn hold(&mut self) -> Result<(), MemoryError> {
         let Self { input, out, pending, desk, .. } = self;
         // OVERFLOW: all of it is in memory.
@@ -388,7 +389,7 @@ impl Wire {
         self.claim.hold(input.capacity() + pending.body.capacity() + replies)
     }
 
-    /// Writes what there is to write.
+    /// Writes the replies in the buffer.
     async fn flush(&mut self) -> Result<(), Unsent> {
         if self.out.is_empty() {
             return Ok(());
@@ -408,7 +409,7 @@ impl Wire {
         }
     }
 
-    /// Closes so that the client sees the last reply.
+    /// Closes the connection so that the client sees the last reply.
     async fn linger(&mut self) {
         let (limit, most) = LINGER;
         let drained = async {
@@ -428,7 +429,7 @@ impl Wire {
         let _ = timeout(limit, drained).await;
     }
 
-    /// Gives memory back after a large request.
+    /// Frees memory after a large request.
     fn shrink(&mut self) {
         if self.input.capacity() > KEPT {
             self.input = BytesMut::with_capacity(READ / 2);
@@ -436,7 +437,7 @@ impl Wire {
         self.out.shrink_to(KEPT);
         self.desk.reply.body.shrink_to(KEPT);
         self.desk.answer.trim(KEPT);
-        // To hold less always succeeds.
+        // Holding less always succeeds.
         let _ = self.hold();
     }
 }

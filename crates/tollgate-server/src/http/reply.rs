@@ -1,22 +1,22 @@
-//! A reply, before it is put on the wire.
+//! A reply before it is written as bytes.
 
 use super::json::Bad;
 use crate::net::{MemoryError, Penalty};
 use tollgate_tower::answer::raw::{push_number, push_text};
 
-/// A reply. Its memory is used again.
+/// A reply. The next request reuses its memory.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) content_type: &'static str,
     pub(super) body: Vec<u8>,
-    /// Whether the request made no sense.
+    /// Whether the request was invalid.
     pub(super) is_bad: bool,
-    /// Whether the connection must end after it.
+    /// Whether the connection must close after it.
     pub(super) closes: bool,
-    /// What happens before it is sent: the client has sent a wrong token.
+    /// The delay before the reply is sent: the client has sent a wrong token.
     pub(super) penalty: Option<Penalty>,
-    /// Names, and where their values end in `values`.
+    /// Header names, and where their values end in `values`.
     names: Vec<(&'static str, usize)>,
     values: Vec<u8>,
 }
@@ -61,7 +61,7 @@ impl Reply {
         self.body.extend_from_slice(text.as_bytes());
     }
 
-    /// Answers with what is wrong.
+    /// Replies with a problem.
     #[cold]
     pub(super) fn problem(&mut self, problem: &Problem) {
         let Problem { kind, detail } = problem;
@@ -89,7 +89,7 @@ impl Reply {
     }
 }
 
-/// What is wrong with a request, or with us.
+/// An error of a request or of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) kind: Kind,

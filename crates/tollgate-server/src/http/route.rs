@@ -1,4 +1,4 @@
-//! Which path does what.
+//! Maps paths to their handlers.
 
 use super::{
     body::{Body, Extra, ReplyOptions, Settlement},
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tollgate::Tick;
 
-/// What a connection keeps between its requests.
+/// State that a connection keeps between its requests.
 #[derive(Debug)]
 pub(super) struct Desk {
     pub(super) shared: Arc<Shared>,
@@ -35,7 +35,7 @@ pub(super) struct Desk {
     was_draining: bool,
 }
 
-/// The plan, the time and the permissions that a batch of requests is decided by.
+/// The plan, the time and the permissions for a batch of requests.
 #[derive(Debug)]
 pub(super) struct Moment {
     pub(super) plan: Guard<Arc<Plan>>,
@@ -75,7 +75,7 @@ pub(super) const ROUTES: [(&str, &str); 17] = [
     ("/", "GET, HEAD"),
 ];
 
-/// What this server says about itself, for programs.
+/// The description of this API for programs.
 const OPENAPI: &str = include_str!("openapi.json");
 
 impl Desk {
@@ -86,18 +86,18 @@ impl Desk {
         Self { shared, client, answer, reply, drain, was_draining }
     }
 
-    /// Tells whether the server shuts down. It is told so only once, so to look for news is enough,
-    /// and that takes no lock.
+    /// Tells whether the server is shutting down. The server signals this only once, so it is
+    /// enough to check whether the channel has changed, and that takes no lock.
     pub(super) fn is_draining(&self) -> bool {
         self.was_draining || self.drain.has_changed().unwrap_or(true)
     }
 
-    /// Answers a request. The reply is in the desk.
+    /// Answers a request. The result is in `self.reply`.
     pub(super) async fn answer(&mut self, moment: &Moment, call: &Call<'_>) {
         let trace = &self.shared.trace;
         let traced = trace.begin(trace.caller(|| call.fields.values("traceparent").next()));
         if traced.is_some() {
-            // What it holds afterwards is of this request.
+            // A fresh answer, so that the trace shows this request alone.
             self.answer = Answer::new();
         }
         self.reply.clear();
@@ -109,12 +109,12 @@ impl Desk {
         }
     }
 
-    /// Returns what a trace tells of a request that was answered.
+    /// Returns the trace data of an answered request.
     #[cold]
     fn done(&self, moment: &Moment, call: &Call<'_>) -> Done {
         let known = ROUTES.iter().map(|(path, _)| *path).find(|path| *path == call.path);
         let route = moment.plan.forward_auth(call.path).map(|route| route.path.as_str());
-        // What a client has made up is not repeated: names of spans are few.
+        // A method that a client has made up is not repeated: a span has one of a few names.
         let method = ["GET", "HEAD", "POST"].into_iter().find(|method| *method == call.method);
         let name = format!("{} {}", method.unwrap_or("HTTP"), known.or(route).unwrap_or("*"));
         Done {
@@ -198,7 +198,7 @@ impl Desk {
         }
     }
 
-    /// Nothing is there, or not for this method.
+    /// Returns the error for an unknown path, or for a wrong method.
     #[cold]
     fn lost(&mut self, call: &Call<'_>) -> Problem {
         let path: String = call.path.chars().take(80).collect();
@@ -217,7 +217,7 @@ impl Desk {
         Problem::new(Kind::NotFound, text)
     }
 
-    /// Returns what the client may do, if that includes what the request needs.
+    /// Returns the permissions of the client, if they include the needed one.
     fn authorize(
         &mut self,
         moment: &Moment,
@@ -247,7 +247,7 @@ impl Desk {
         Err(Problem::new(Kind::Forbidden, text))
     }
 
-    /// Returns the body of a request that may be answered.
+    /// Returns the body of a request after checking its permission and content type.
     pub(super) fn body<'a>(
         &mut self,
         moment: &Moment,
@@ -256,7 +256,7 @@ impl Desk {
     ) -> Result<&'a str, Problem> {
         self.authorize(moment, call, needed)?;
         let kind = call.fields.values("Content-Type").next();
-        // A web page can send any other type to any server, without asking it first.
+        // A web page can send any other type to any server without a preflight request.
         if !kind.map_or(call.body.is_empty(), is_json) {
             let kind = String::from_utf8_lossy(kind.unwrap_or_default());
             let kind: String = kind.chars().take(80).collect();
@@ -301,7 +301,7 @@ impl Desk {
     ) -> Result<(), Problem> {
         let explains = options.explain == Some(true);
         if explains {
-            // It tells of keys and rules that a client need not know.
+            // The explanation reveals keys and rules that a client need not know.
             self.authorize(moment, call, Permission::Read)?;
         }
         let Self { shared, answer, reply, .. } = self;
@@ -330,7 +330,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Gives a refusal the status that the client has asked for.
+    /// Sets the status that the client wants for refusals.
     pub(super) fn refuse_with(&mut self, status: Option<u16>) {
         if let (429, Some(status)) = (self.reply.status, status) {
             self.reply.status = status;
@@ -379,7 +379,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Says whether new requests are welcome; `bad` is the status when they are not.
+    /// Replies whether new requests are welcome; `bad` is the status if they are not.
     fn health(&mut self, bad: u16) -> Result<(), Problem> {
         if self.shared.not_ready().is_some() {
             self.reply.plain(bad, "draining");
@@ -398,7 +398,7 @@ fn of_foreign(foreign: &Foreign) -> Problem {
     Problem::new(kind, foreign.to_string())
 }
 
-/// Returns what a client needs for a verb.
+/// Returns the permission that a verb needs.
 const fn permission(verb: Verb) -> Permission {
     match verb {
         Verb::Peek => Permission::Read,

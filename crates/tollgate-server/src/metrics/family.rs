@@ -20,7 +20,7 @@ pub(super) struct Family {
     pub(super) samples: Samples,
 }
 
-/// What to go on with.
+/// The next position.
 pub(super) enum Next {
     /// This rule of the same family.
     Rule(usize),
@@ -142,5 +142,5 @@ impl Family {
     }
 }
 
-/// Servers of one store in the metrics, so that labels are bounded whatever a cluster says.
+/// The most servers of one store in the metrics, so that labels are bounded for any cluster.
 const MOST_NODES: usize = 128;

@@ -1,4 +1,4 @@
-//! What the system knows of this process.
+//! The system's figures of this process.
 
 /// Returns the resident memory in bytes, where there is a `/proc`.
 pub(super) fn resident_bytes() -> Option<u64> {

@@ -3,7 +3,7 @@
 use super::{Format, family::Family};
 use std::fmt::{Display, Write};
 
-/// What a metric is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Counter,

@@ -33,7 +33,7 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// The headers that tell where a request comes from, and where it goes.
+/// The headers that show the origin and the destination of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Headers<'a> {
     pub(crate) host: Option<&'a [u8]>,

@@ -28,13 +28,13 @@ enum Socket {
     Unix(UnixListener, UnixPath),
 }
 
-/// The path of a Unix socket, which goes with it.
+/// The path of a Unix socket; dropping it removes the file.
 #[derive(Debug)]
 pub(super) struct UnixPath(PathBuf);
 
 impl Drop for UnixPath {
     fn drop(&mut self) {
-        // If somebody has removed it already, that is fine.
+        // It does not matter if another process has removed it already.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -69,7 +69,7 @@ impl Bound {
     ///
     /// # Errors
     ///
-    /// When the address is taken, or not ours to take.
+    /// When the address is in use, or this process may not bind it.
     pub fn bind(listener: Listener, endpoint: &Endpoint) -> Result<Option<Self>, BindError> {
         let socket = match endpoint {
             Endpoint::Off => return Ok(None),
@@ -86,7 +86,7 @@ impl Bound {
         }
     }
 
-    /// Returns where it listens: for port zero, the port that was found.
+    /// Returns the address that it listens on: for port zero, the port that the system chose.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         match &self.socket {
@@ -105,13 +105,13 @@ impl Bound {
     }
 }
 
-/// Lets as many connections wait to be accepted as the system allows, which cuts the number off. The
-/// standard library has set 128; a second `listen` replaces that.
+/// Sets the backlog to the largest value, which the system limits to its own. The standard library
+/// has set 128; a second `listen` replaces that.
 fn widen_backlog(socket: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::listen(socket, i32::MAX)?)
 }
 
-/// Binds a Unix socket. One that nobody listens on any more is replaced.
+/// Binds a Unix socket. Replaces one that no process listens on any more.
 fn bind_unix(path: &Path) -> io::Result<Socket> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     let is_dead = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
@@ -131,7 +131,7 @@ pub(super) enum Accepting {
     Unix(net::UnixListener, #[allow(dead_code, reason = "removes the path when dropped")] UnixPath),
 }
 
-/// A connection before it is given to a worker, whose runtime it then belongs to.
+/// An accepted connection before a worker takes it into its runtime.
 #[derive(Debug)]
 pub(super) enum Raw {
     Tcp(std::net::TcpStream),
@@ -143,7 +143,7 @@ impl Accepting {
         match self {
             Self::Tcp(socket) => {
                 let (stream, peer) = socket.accept().await?;
-                // A client that is gone already is no reason to pause.
+                // A client that has already gone is no reason to pause.
                 let _ = stream.set_nodelay(true);
                 Ok((Raw::Tcp(stream.into_std()?), Some(peer)))
             }

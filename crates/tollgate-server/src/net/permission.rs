@@ -1,4 +1,4 @@
-//! What a client may do.
+//! The permissions of a client.
 
 use std::{fmt, str::FromStr};
 
@@ -52,7 +52,7 @@ pub struct Permissions(u8);
 impl Permissions {
     /// No permission.
     pub const NONE: Self = Self(0);
-    /// What a listener without a secret grants, and a listener's own token or password.
+    /// The permissions of a listener without a secret, and of a listener's own token or password.
     pub const CLIENT: Self =
         Self::NONE.with(Permission::Read).with(Permission::Check).with(Permission::Settle);
 

@@ -18,11 +18,11 @@ impl Secret {
         Self(text.as_ref().into())
     }
 
-    /// Reads a secret from a file, without the line end behind it.
+    /// Reads a secret from a file, without its trailing line end.
     ///
     /// # Errors
     ///
-    /// When it is no regular file, cannot be read, is empty, or is longer than 4096 bytes.
+    /// When it is not a regular file, cannot be read, is empty, or is longer than 4096 bytes.
     pub fn read(path: &Path) -> io::Result<Self> {
         let text = read_regular(path, MAX_BYTES)?;
         match text.trim_ascii_end() {
@@ -40,8 +40,8 @@ impl Secret {
         &self.0
     }
 
-    /// Tells whether somebody knows the secret. Takes as long for a wrong one as for a right one of
-    /// the same length.
+    /// Tells whether the given secret is this one. Takes as long for a wrong one as for a right one
+    /// of the same length.
     #[must_use]
     pub fn matches(&self, given: &[u8]) -> bool {
         self.0.ct_eq(given).into()

@@ -1,4 +1,4 @@
-//! A connection's bytes, whatever carries them.
+//! The bytes of a connection, over any transport.
 
 use std::{
     io,
@@ -47,7 +47,7 @@ impl Stream {
     }
 }
 
-/// Calls the same method of whatever it is.
+/// Calls the same method of any variant.
 macro_rules! each {
     ($stream:expr, $method:ident($($argument:expr),*)) => {
         match $stream.get_mut() {

@@ -1,9 +1,9 @@
-//! Slows clients down that send wrong secrets.
+//! Slows down clients that send wrong secrets.
 //!
-//! A right secret passes at once, whatever its source has sent before. The reply to a wrong one
-//! waits: each source has five replies free and one each second after that, by GCRA, and at most five
-//! replies wait. One more is answered as late as the last of them, and its connection is closed then:
-//! to close it at once would tell a guesser sooner.
+//! A right secret passes at once, regardless of earlier ones from its source. The reply to a wrong
+//! one waits: each source has five replies free and one each second after that, by GCRA, and at
+//! most five replies wait. The reply to one more waits as long as the last of them, and then the
+//! server closes its connection: closing it at once would let an attacker guess faster.
 
 use super::Client;
 use crate::server::Shared;
@@ -51,11 +51,11 @@ impl fmt::Debug for WrongSecrets {
     }
 }
 
-/// What happens after a wrong secret.
+/// The effect of a wrong secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Penalty {
-    /// The reply waits so long.
+    /// The reply is delayed by this time.
     Wait(Duration),
     /// Too many replies to this source wait: this one waits longest, and the connection is closed.
     Close,

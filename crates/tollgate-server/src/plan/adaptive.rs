@@ -29,7 +29,7 @@ pub struct AdaptiveRule {
     /// The first rate.
     initial: f64,
     rates: Arc<Rates>,
-    /// What moves the rate, as soon as an engine has given it a clock.
+    /// The adaptive rate, once an engine has given it a clock.
     rate: OnceLock<AdaptiveRate>,
 }
 
@@ -77,12 +77,12 @@ impl AdaptiveRule {
         });
         match built {
             Ok(rate) => drop(self.rate.set(rate)),
-            // The file was judged by the same function.
+            // The same function has checked the file.
             Err(error) => tracing::error!(policy = self.full.name(), "the rate is fixed: {error}"),
         }
     }
 
-    /// Returns the policy in force now. Take it anew for each call.
+    /// Returns the policy in force now. Call this for each decision.
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.current.get()

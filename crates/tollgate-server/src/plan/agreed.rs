@@ -1,7 +1,7 @@
-//! A rate that is the lowest of a fleet.
+//! The lowest rate of a fleet.
 //!
-//! Each process has a law of its own. The rate in force is the lower one of what the law says and of what
-//! the other processes say, which a shared store tells.
+//! Each process has its own law. The rate in force is the lower one of the law's rate and the rates
+//! of the other processes, which a shared store provides.
 
 use std::sync::{
     Arc,
@@ -12,7 +12,7 @@ use tollgate::adaptive::rate::{Measures, Period, RateLaw, RateReport};
 /// The rate of this process's law, and that of the fleet.
 #[derive(Debug)]
 pub(super) struct Rates {
-    /// What the law says, as the bits of a float.
+    /// The law's rate, as the bits of a float.
     own: AtomicU64,
     /// The lowest rate of the fleet, as the bits of a float; not a number if it is unknown.
     fleet: AtomicU64,
@@ -24,13 +24,13 @@ impl Rates {
         Arc::new(Self { own, fleet })
     }
 
-    /// Returns what the law says.
+    /// Returns the law's rate.
     pub(super) fn own(&self) -> f64 {
-        // ORDERING: Relaxed, here and below. Each number stands for itself.
+        // ORDERING: Relaxed, here and below. Each number is independent of the other.
         f64::from_bits(self.own.load(Relaxed))
     }
 
-    /// Notes the lowest rate of the fleet; `None` if it is unknown.
+    /// Sets the lowest rate of the fleet; `None` if it is unknown.
     pub(super) fn set_fleet(&self, rate: Option<f64>) {
         self.fleet.store(rate.unwrap_or(f64::NAN).to_bits(), Relaxed);
     }
@@ -38,15 +38,15 @@ impl Rates {
     /// Returns the lower rate; the own one if that of the fleet is unknown.
     fn lower(&self, own: f64) -> f64 {
         self.own.store(own.to_bits(), Relaxed);
-        // `min` passes over what is not a number.
+        // `min` ignores NaN.
         own.min(f64::from_bits(self.fleet.load(Relaxed)))
     }
 }
 
-/// Lets a law decide, and takes the lower rate of the fleet.
+/// Runs a law, and uses the lower rate of the fleet.
 ///
-/// A period ends on time also without calls, so that a process that nobody reports to follows the others. Its
-/// calls are added up until there are enough for the law.
+/// A period ends on time even without calls, so that a process without reports follows the others.
+/// Its calls are added up until there are enough for the law.
 #[derive(Debug)]
 pub(super) struct AgreedLaw {
     law: Box<dyn RateLaw>,

@@ -1,4 +1,4 @@
-//! From a configuration to a plan.
+//! Compiles a configuration to a plan.
 
 use super::{
     AdaptiveRule, DomainPlan, Kind, Live, MAX_ENTRIES, Parent, Plan, Rule, RuleIndex, Slots,
@@ -15,9 +15,9 @@ use tollgate::{Algorithm, Escalation, KeyedError, Quota, QuotaError, store::Poli
 /// Why a configuration cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError {
-    /// Where the cause stands.
+    /// The place of the cause.
     pub at: Place,
-    /// What is wrong.
+    /// The mistake.
     pub text: String,
 }
 
@@ -33,7 +33,7 @@ impl std::error::Error for PlanError {}
 #[derive(Clone, Debug)]
 struct Step {
     key: Box<str>,
-    /// The value, if only one will do.
+    /// The value, if only one matches.
     fixed: Option<Box<str>>,
     is_free: bool,
     /// The level's part of the id.
@@ -47,16 +47,16 @@ struct Compiler<'a> {
     rules: Vec<Rule>,
     /// The path of each rule.
     paths: Vec<Vec<Step>>,
-    /// Parents by name, to be looked up when all rules are known.
+    /// Parents by name, resolved when all rules are known.
     wanted: Vec<(RuleIndex, Place, Vec<String>)>,
 }
 
 impl Plan {
-    /// Compiles a configuration. Counts of rules that `old` has too go on.
+    /// Compiles a configuration. Rules that `old` has too keep their counts.
     ///
     /// # Errors
     ///
-    /// When a quota makes no sense, or something is named that is not there.
+    /// When a quota is invalid, or a name refers to nothing.
     pub fn compile(config: Config, old: Option<&Self>) -> Result<Self, PlanError> {
         let numbered = config.stores.iter().enumerate();
         let mut compiler = Compiler {
@@ -92,10 +92,10 @@ impl Plan {
     }
 }
 
-/// Keys of each policy that are remembered by name unless the configuration says otherwise.
+/// How many keys of each policy are remembered by name, unless the configuration sets it.
 const DEFAULT_TOP_KEYS: usize = 100;
 
-/// Returns the rules by what they can be called.
+/// Returns the rules by their names.
 fn names(rules: &[Rule]) -> HashMap<Box<str>, Option<RuleIndex>> {
     let mut names: HashMap<Box<str>, Option<RuleIndex>> = HashMap::new();
     for (index, rule) in rules.iter().enumerate() {
@@ -107,7 +107,7 @@ fn names(rules: &[Rule]) -> HashMap<Box<str>, Option<RuleIndex>> {
             }
         }
     }
-    // An id beats a name that looks like one.
+    // An id takes precedence over a name that looks like one.
     for (index, rule) in rules.iter().enumerate() {
         names.insert(rule.id().into(), Some(index as RuleIndex));
     }
@@ -188,7 +188,7 @@ impl Compiler<'_> {
         let Some(Concurrency { at, name, limit, lease }) = &descriptor.concurrency else {
             return Ok(None);
         };
-        // No other rule's id ends so: `#` is escaped in keys and values.
+        // No other rule's id ends like this: `#` is escaped in keys and values.
         let id: Box<str> = format!("{}#concurrency", id(domain, path, 0)).into();
         let rule = Rule {
             live: self.live(&id, None).map_err(|error| self::at(at, &error))?,
@@ -248,7 +248,7 @@ impl Compiler<'_> {
         let defaults = &domain.defaults;
         let bare = self.bare_rule(domain, (descriptor, id(domain, path, number)), path)?;
         let (id, store) = (&bare.id, bare.store);
-        // A policy is known to the store that it was first used with.
+        // A policy belongs to the store that it was first used with.
         let before = self.old.and_then(|old| old.with_id(id));
         let before = before.filter(|before| before.store == store);
         let kind = kind_of(id, &limit.rate, limit.algorithm, defaults)
@@ -270,7 +270,7 @@ impl Compiler<'_> {
         });
         Ok(Rule {
             name: limit.name.as_deref().map(Into::into),
-            // Permits that were taken in advance would keep an old rate.
+            // Permits taken in advance would keep an old rate.
             lease: if adaptive.is_some() { Lease::Off } else { bare.lease },
             adaptive,
             kind,
@@ -282,7 +282,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// Returns what a rule takes from its descriptor, without its limit.
+    /// Returns the settings that a rule takes from its descriptor, without its limit.
     fn bare_rule(
         &self,
         domain: &Domain,
@@ -396,8 +396,8 @@ fn ad_hoc_windows(prefix: &str) -> Result<[Policy; Unit::ALL.len()], QuotaError>
     windows.try_into().map_err(|_| unreachable!("as many as there are units"))
 }
 
-/// Returns what was there before if it says the same: the very same policy then, so that a store that
-/// changes its quota later knows everybody who still holds it.
+/// Returns the previous kind if it is equal: the store then keeps the same policy and, when its
+/// quota changes later, knows all its holders.
 fn unless_same(kind: Kind, before: Option<&Kind>) -> Kind {
     before.filter(|before| **before == kind).cloned().unwrap_or(kind)
 }
@@ -429,7 +429,7 @@ fn kind_of(
     Ok(Kind::Counted { policy, rate: *rate })
 }
 
-/// Returns what a rule is called in full.
+/// Returns the full name of a rule.
 fn id(domain: &Domain, path: &[Step], number: usize) -> Box<str> {
     let mut id = escaped(&domain.name, ":");
     for (index, step) in path.iter().enumerate() {
@@ -457,7 +457,7 @@ fn step_text(descriptor: &Descriptor) -> String {
     }
 }
 
-/// Returns a text in which these characters, and `%`, stand as their numbers.
+/// Returns a text with these characters, and `%`, percent-encoded.
 fn escaped(text: &str, special: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

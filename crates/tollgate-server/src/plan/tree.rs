@@ -8,9 +8,9 @@ use std::{collections::HashMap, fmt, net::IpAddr};
 /// One entry of a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// What it is about.
+    /// The name of the property.
     pub key: &'a str,
-    /// What it is.
+    /// The value of the property.
     pub value: &'a str,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
-    /// Returns a pattern in which `*` stands for any characters, also none.
+    /// Returns a pattern in which `*` stands for any characters, or none.
     pub(super) fn wildcard(text: &str) -> Self {
         Self::Wildcard(text.split('*').map(Into::into).collect())
     }

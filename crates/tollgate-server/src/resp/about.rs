@@ -1,4 +1,4 @@
-//! What the server says about itself.
+//! Commands about the server itself.
 
 use super::{
     command::{self, COMMANDS, Spec, is},
@@ -9,10 +9,10 @@ use super::{
 use crate::engine::Backend;
 use std::fmt::Write;
 
-/// What clients are told when they ask which Redis this is: they choose features by it.
+/// The Redis version that the server reports: clients choose features by it.
 pub(super) const REDIS_VERSION: &str = "7.4.0";
 
-/// Returns how many keys the default store has; `None` if they are not in this process.
+/// Returns how many keys the default store has; `None` if the store is not in this process.
 fn keys(batch: &Batch<'_>) -> Option<u64> {
     let store = batch.engine.stores().first().and_then(Backend::memory);
     store.map(|store| store.len() as u64)
@@ -37,7 +37,7 @@ impl Session {
         self.replies.bulk(wall.subsec_micros().to_string());
     }
 
-    /// `CONFIG GET name`: there is nothing to get.
+    /// `CONFIG GET name`: there are no settings to get.
     pub(super) fn config(&mut self, args: &Args<'_>) {
         if is(args.at(1), "GET") && args.len() > 2 {
             return self.replies.map(0);
@@ -76,7 +76,7 @@ impl Session {
             );
         }
         if wants("persistence") {
-            // Clients that wait until a server is ready look for this.
+            // Clients that wait until a server is ready check this.
             text.push_str("# Persistence\r\nloading:0\r\n\r\n");
         }
         if wants("stats") {

@@ -1,4 +1,4 @@
-//! What clients say when they connect.
+//! Commands by which clients describe themselves.
 
 use super::{
     about::REDIS_VERSION,
@@ -154,7 +154,7 @@ impl Session {
             (b"getname", 2) => self.replies.bulk(&self.name),
             (b"setinfo", 4) => self.set_info(args.at(2), args.at(3)),
             (b"id", 2) => self.replies.count(self.id),
-            // Others are nobody's business.
+            // A client learns nothing of other connections.
             (b"info" | b"list", 2..) => {
                 let line = self.line();
                 self.replies.text(&line);

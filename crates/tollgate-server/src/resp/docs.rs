@@ -1,4 +1,4 @@
-//! What `COMMAND DOCS` says of each command: redis-cli shows it as help and as hints while one types.
+//! The texts of `COMMAND DOCS`: redis-cli shows them as help and as hints while one types.
 
 use super::reply::Replies;
 

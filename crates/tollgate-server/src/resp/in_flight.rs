@@ -36,7 +36,7 @@ impl Session {
         }
     }
 
-    /// Runs a verb. Returns false if it makes no sense; then it has replied.
+    /// Runs a verb. Returns false if it is invalid; it has then replied with the error.
     async fn run_slots(&mut self, batch: &Batch<'_>, given: &Given<'_>, verb: Verb) -> bool {
         let asks = given.asks(Hits::Take);
         let request = Request { domain: "", asks: &asks, verb };

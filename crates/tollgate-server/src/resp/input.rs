@@ -1,18 +1,18 @@
-//! The bytes that have come, and the commands in them.
+//! The received bytes, and the commands in them.
 
 use super::parse::{Args, Bounds, Parser, ProtocolError};
 use crate::net::Stream;
 use std::io;
 use tokio::io::AsyncReadExt;
 
-/// What is read at once: at first, and at most.
+/// How many bytes one read takes: at first, and at most.
 const CHUNKS: (usize, usize) = (4 << 10, 64 << 10);
 
-/// One buffer, which grows with what comes.
+/// One buffer, which grows with its input.
 #[derive(Debug)]
 pub(super) struct Input {
     buffer: Vec<u8>,
-    /// Where the first command starts that was not returned yet.
+    /// Where the first command starts that has not been returned.
     start: usize,
     parser: Parser,
     chunk: usize,
@@ -24,21 +24,21 @@ impl Input {
         Self { buffer: Vec::new(), start: 0, parser, chunk: CHUNKS.0 }
     }
 
-    /// Tells whether nothing waits, not even a part of a command.
+    /// Tells whether no input waits, not even a part of a command.
     pub(super) const fn is_empty(&self) -> bool {
         self.start == self.buffer.len()
     }
 
-    /// Returns how much memory it has while it reads.
+    /// Returns the memory of the buffer during a read.
     pub(super) fn reading(&self) -> usize {
-        // OVERFLOW: it is in memory, or is about to be.
+        // OVERFLOW: the bytes are in memory, or are about to be.
         self.buffer.capacity().max(self.buffer.len() + self.chunk)
     }
 
-    /// Reads what is there, some at least; zero is the end. Cancel-safe.
+    /// Reads the available bytes, at least one; zero is the end of the stream. Cancel-safe.
     pub(super) async fn read(&mut self, stream: &mut Stream) -> io::Result<usize> {
-        // The parser has refused a command that is longer than its bound, and lines too; so this
-        // does not grow beyond that and a chunk, or twice that, by which vectors grow.
+        // The parser refuses commands and lines above their bounds, so the buffer does not grow
+        // beyond a bound plus one chunk, or beyond twice that, because vectors grow by doubling.
         self.buffer.reserve(self.chunk);
         let room = self.buffer.capacity() - self.buffer.len();
         let read = stream.read_buf(&mut self.buffer).await?;
@@ -58,7 +58,7 @@ impl Input {
         Ok(Some(self.parser.args(&self.buffer[start..])))
     }
 
-    /// Makes room for what comes, and gives memory above `keep` bytes back if nothing waits.
+    /// Moves the rest to the start of the buffer; if no input waits, frees the memory above `keep`.
     pub(super) fn compact(&mut self, keep: usize) {
         if self.is_empty() {
             self.buffer.clear();
@@ -67,7 +67,7 @@ impl Input {
                 self.chunk = CHUNKS.0;
             }
         } else if self.start > 0 {
-            // Once for each command that arrives in parts: it is at the start afterwards.
+            // Happens once for each command that arrives in parts: it is at the start afterwards.
             self.buffer.drain(..self.start);
         }
         self.start = 0;

@@ -1,11 +1,11 @@
-//! From bytes to commands.
+//! Parses bytes to commands.
 //!
-//! A command is an array of bulk strings, or one line of words: the form that people type. The parser
-//! remembers how far it has come, so that a command which arrives byte by byte is looked at once.
-//! Arguments are places in the buffer; nothing is copied.
+//! A command is an array of bulk strings, or one line of words: the form that people type. The
+//! parser remembers its position, so that it scans a command only once even if it arrives byte by
+//! byte. Arguments are ranges of the buffer; nothing is copied.
 //!
-//! Bounds and their texts are Redis's, but for the length of a number (64 bytes here) and for line
-//! ends, which must be there.
+//! Bounds and error texts are those of Redis, except for the length of a number (64 bytes here) and
+//! for line ends, which are required.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub const INLINE_MAX: usize = 64 << 10;
 /// The longest line with a number.
 const NUMBER_MAX: usize = 64;
 
-/// What strangers may send before they have said the password: arguments, and bytes of one.
+/// The bounds before authentication: arguments, and bytes of one argument.
 const STRANGER: (usize, usize) = (10, 16 << 10);
 
 /// Bounds of a command.
@@ -30,40 +30,40 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The most arguments unless somebody says otherwise.
+    /// The most arguments, by default.
     pub const ARGUMENTS: usize = 1024;
 
-    /// Returns the bounds for requests of up to so many bytes.
+    /// Returns the bounds for requests of up to this many bytes.
     #[must_use]
     pub const fn of(max_request: usize) -> Self {
-        // What is beside the arguments: at most some twenty bytes for each.
+        // The framing takes at most some twenty bytes for each argument.
         let command = max_request.saturating_add(INLINE_MAX);
         Self { arguments: Self::ARGUMENTS, bulk: max_request, command }
     }
 }
 
-/// Why bytes are no command. The connection is of no use afterwards.
+/// Why bytes are not a command. The connection cannot be used afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// The number of arguments is none, or too large.
+    /// The number of arguments is invalid or too large.
     ArgumentCount,
     /// The line with the number of arguments does not end.
     ArgumentCountLine,
-    /// The length of an argument is none, or too large.
+    /// The length of an argument is invalid or too large.
     BulkLength,
     /// The line with the length of an argument does not end.
     BulkLengthLine,
-    /// An argument starts with something else than a dollar sign.
+    /// An argument starts with another byte than a dollar sign.
     NoBulk(u8),
-    /// More arguments than a stranger may send.
+    /// More arguments than a client may send before authentication.
     StrangerArguments,
-    /// A longer argument than a stranger may send.
+    /// A longer argument than a client may send before authentication.
     StrangerBulk,
-    /// The command is too long as a whole.
+    /// The command as a whole is too long.
     TooLong,
     /// A line of words does not end.
     InlineTooLong,
-    /// A quote is not closed, or is followed by something else than a space.
+    /// A quote is not closed, or is not followed by a space.
     Quotes,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// Where an argument lies: start and end, from the start of its command.
+/// The range of an argument: start and end, from the start of its command.
 type Span = (u32, u32);
 
 /// The arguments of a command, its name among them.
@@ -113,14 +113,14 @@ impl<'a> Args<'a> {
         self.spans.is_empty()
     }
 
-    /// Returns an argument; nothing if it is not there.
+    /// Returns an argument; `None` if there is no such argument.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         let (start, end) = *self.spans.get(index)?;
         self.bytes.get(start as usize..end as usize)
     }
 
-    /// Returns an argument; an empty one if it is not there.
+    /// Returns an argument; an empty one if there is no such argument.
     #[must_use]
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.get(index).unwrap_or_default()
@@ -135,12 +135,12 @@ impl<'a> Args<'a> {
 }
 
 impl Args<'_> {
-    /// Returns a copy that outlives the bytes that have come.
+    /// Returns a copy that does not borrow the buffer.
     #[must_use]
     pub fn to_words(&self) -> Words {
         let (mut bytes, mut spans) = (Vec::new(), Vec::with_capacity(self.len()));
         for arg in self.iter_from(0) {
-            // OVERFLOW: a command is shorter than the buffer whose places are as short.
+            // OVERFLOW: a command is shorter than the buffer, whose positions have this type.
             let start = bytes.len() as u32;
             bytes.extend_from_slice(arg);
             spans.push((start, bytes.len() as u32));
@@ -149,7 +149,7 @@ impl Args<'_> {
     }
 }
 
-/// A command that was copied.
+/// A copied command.
 #[derive(Clone, Debug, Default)]
 pub struct Words {
     bytes: Vec<u8>,
@@ -164,17 +164,17 @@ impl Words {
     }
 }
 
-/// Reads commands. Keeps its place in one that is not complete.
+/// Reads commands. Keeps its position in an incomplete one.
 #[derive(Debug)]
 pub struct Parser {
     bounds: Bounds,
     is_stranger: bool,
     spans: Vec<Span>,
-    /// How far this command is read.
+    /// The position up to which this command has been read.
     at: usize,
-    /// How many arguments are to come; `None` before that is known.
+    /// How many arguments are still to come; `None` before that is known.
     left: Option<usize>,
-    /// The length of the argument that comes next, if it is known.
+    /// The length of the next argument, if it is known.
     bulk: Option<usize>,
 }
 
@@ -187,7 +187,7 @@ enum Line {
 }
 
 impl Parser {
-    /// Returns a parser. No bound may be 4 GiB or more; what is, counts as one byte less.
+    /// Returns a parser. A bound of 4 GiB or more counts as one byte less than 4 GiB.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         let most = u32::MAX as usize;
@@ -199,19 +199,20 @@ impl Parser {
         Self { bounds, is_stranger: false, spans: Vec::new(), at: 0, left: None, bulk: None }
     }
 
-    /// Says whether the other side still has to say a password: less is taken from it.
+    /// Sets whether the client has yet to authenticate: stricter bounds apply until then.
     pub const fn stranger(&mut self, is_stranger: bool) {
         self.is_stranger = is_stranger;
     }
 
     /// Reads one command from the start of `bytes`, which must start where the last one ended, and
-    /// which may have grown since. Returns its length; `None` if it is not complete.
+    /// which may have grown since the last call. Returns the length of the command; `None` if it is
+    /// incomplete.
     ///
-    /// The words of a line are put together in place, where they have quotes.
+    /// The words of a line with quotes are unquoted in place.
     ///
     /// # Errors
     ///
-    /// When the bytes are no command.
+    /// When the bytes are not a command.
     pub fn parse(&mut self, bytes: &mut [u8]) -> Result<Option<usize>, ProtocolError> {
         let left = match (self.left, bytes.first()) {
             (Some(left), _) => left,
@@ -247,7 +248,7 @@ impl Parser {
             Line::TooLong => return Err(ProtocolError::ArgumentCountLine),
             Line::Wrong => return Err(ProtocolError::ArgumentCount),
         };
-        // As Redis: less than one argument is nothing, and no error.
+        // Like Redis: fewer than one argument is an empty command, not an error.
         let count = usize::try_from(number).unwrap_or(0);
         if count > self.bounds.arguments {
             return Err(ProtocolError::ArgumentCount);
@@ -260,7 +261,7 @@ impl Parser {
         Ok(Some(count))
     }
 
-    /// Reads one argument; returns false if it is not complete.
+    /// Reads one argument; returns false if it is incomplete.
     #[inline]
     fn argument(&mut self, bytes: &[u8]) -> Result<bool, ProtocolError> {
         let length = match self.bulk {
@@ -340,8 +341,7 @@ impl Parser {
     }
 }
 
-/// Reads a whole number and the line end behind it. Numbers have no sign but minus, and no zeros in
-/// front.
+/// Reads a whole number and its line end. A number has no plus sign and no leading zeros.
 #[inline]
 fn line(bytes: &[u8], start: usize) -> Line {
     let rest = &bytes[start..];
@@ -372,13 +372,13 @@ fn line(bytes: &[u8], start: usize) -> Line {
     Line::Number(if is_negative { -number } else { number }, start + length + 2)
 }
 
-/// What separates words, as C's `isspace` says; and the end of a C string.
+/// Tells whether a byte separates words: as C's `isspace`, or the end of a C string.
 const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r' | 0)
 }
 
-/// One word of a line, which is written over the line. Writing never overtakes reading, since a
-/// word has no more bytes than its text.
+/// One word of a line, which is unquoted in place. Writing never overtakes reading, because a word
+/// has no more bytes than its quoted form.
 struct Word<'a> {
     line: &'a mut [u8],
     read: usize,
@@ -386,7 +386,7 @@ struct Word<'a> {
 }
 
 impl Word<'_> {
-    /// Puts the word together. Returns where reading and writing have ended; `None` if quotes are
+    /// Unquotes the word. Returns where reading and writing have ended; `None` if the quotes are
     /// wrong.
     fn take(mut self) -> Option<(usize, usize)> {
         while let Some(byte) = self.next() {
@@ -411,7 +411,7 @@ impl Word<'_> {
         self.write += 1;
     }
 
-    /// Takes what is up to the closing quote, which a space or the end must follow.
+    /// Reads up to the closing quote, which a space or the end must follow.
     fn quoted(&mut self, quote: u8) -> Option<()> {
         loop {
             match (self.next()?, quote) {
@@ -432,7 +432,7 @@ impl Word<'_> {
         }
     }
 
-    /// Returns what an escape in double quotes stands for.
+    /// Returns the byte that an escape in double quotes stands for.
     fn escaped(&mut self) -> Option<u8> {
         let hex = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
         Some(match self.next()? {

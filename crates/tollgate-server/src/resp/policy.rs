@@ -12,7 +12,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// Why arguments make no sense.
+/// Why arguments are invalid.
 pub(super) type Wrong = String;
 
 /// Policies with their keys, as given.
@@ -24,7 +24,7 @@ pub(super) struct Given<'a> {
     life: Option<Duration>,
 }
 
-/// What the last words of a command may be.
+/// The optional last words of a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tail {
     Nothing,

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 /// A version of the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// What every client knows.
+    /// The version that every client knows.
     #[default]
     Two,
     /// With maps, booleans and a null: after `HELLO 3`.
@@ -80,12 +80,12 @@ impl Replies {
         self.int(i64::try_from(number).unwrap_or(i64::MAX));
     }
 
-    /// Starts an array of so many replies.
+    /// Starts an array of `length` replies.
     pub fn array(&mut self, length: usize) {
         self.line(b'*', length as i64);
     }
 
-    /// Starts a map of so many pairs: in the second version an array of twice as many.
+    /// Starts a map of `pairs` pairs: in the second version an array of twice as many replies.
     pub fn map(&mut self, pairs: usize) {
         match self.version {
             Version::Two => self.array(2 * pairs),

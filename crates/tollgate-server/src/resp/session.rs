@@ -1,4 +1,4 @@
-//! What a connection has said about itself, and where its commands are run.
+//! The session of a connection: its client's state, and the dispatch of its commands.
 
 use super::{
     command::{self, Command},
@@ -24,20 +24,20 @@ use std::{
 };
 use tollgate::Tick;
 
-/// What the commands of a batch have in common.
+/// The values that the commands of a batch share.
 pub(super) struct Batch<'a> {
     pub(super) engine: &'a Engine,
     pub(super) plan: &'a Plan,
     pub(super) now: Tick,
 }
 
-/// Whether replies are wanted.
+/// Which replies the client wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Wanted {
     #[default]
     All,
     None,
-    /// Not the next one.
+    /// The next one is not wanted.
     Skip,
 }
 
@@ -49,22 +49,22 @@ pub(super) struct Session {
     pub(super) name: String,
     pub(super) library: (String, String),
     pub(super) wanted: Wanted,
-    /// Who may do what, as the permissions below were granted by it.
+    /// The access settings that granted the permissions below.
     access: Arc<Access>,
     /// The secret that the client has authenticated with.
     secret: Option<Secret>,
-    /// What the client may do; none while it has to authenticate.
+    /// The permissions of the client; none while it has to authenticate.
     granted: Option<Permissions>,
-    /// What happens before the reply to a wrong password is sent.
+    /// The delay before the reply to a wrong password.
     pub(super) penalty: Option<Penalty>,
     is_closing: bool,
-    /// What was queued since `MULTI`.
+    /// The commands queued since `MULTI`.
     pub(super) transaction: Option<Transaction>,
-    /// What `EXEC` has still to run.
+    /// The commands that `EXEC` has still to run.
     pub(super) queued: VecDeque<Words>,
     pub(super) replies: Replies,
     pub(super) answer: Answer,
-    /// Counts the decisions of a batch that is traced.
+    /// Counts the decisions of a traced batch.
     pub(super) tally: Tally,
 }
 
@@ -78,7 +78,7 @@ impl Session {
             secret: None,
             penalty: None,
             shared: Arc::clone(shared),
-            // ORDERING: Relaxed. A number that is given out once.
+            // ORDERING: Relaxed. Each number is used once.
             id: NEXT.fetch_add(1, Relaxed),
             client,
             name: String::new(),
@@ -93,7 +93,7 @@ impl Session {
         }
     }
 
-    /// Returns a session for one command that is run beside others.
+    /// Returns a session for one command that runs concurrently with others.
     pub(super) fn fork(&self) -> Self {
         let mut replies = Replies::default();
         replies.set_version(self.replies.version());
@@ -117,13 +117,13 @@ impl Session {
         }
     }
 
-    /// Adds what a fork has to say.
+    /// Adds the replies and the counts of a fork.
     pub(super) fn join(&mut self, fork: &mut Self) {
         self.replies.append(&fork.replies);
         self.tally.join(std::mem::take(&mut fork.tally));
     }
 
-    /// Returns how much memory it keeps: replies, queued commands, and what the client says it is.
+    /// Returns how much memory it keeps: replies, queued commands, and the client's names.
     pub(super) fn held(&self) -> usize {
         let queued = self.transaction.as_ref().map_or(0, Transaction::bytes);
         let names = self.name.capacity() + self.library.0.capacity() + self.library.1.capacity();
@@ -139,13 +139,13 @@ impl Session {
         self.shared.traffic(self.client.listener)
     }
 
-    /// Tells whether the password is still to come.
+    /// Tells whether the client has yet to authenticate.
     pub(super) const fn is_stranger(&self) -> bool {
         self.granted.is_none()
     }
 
-    /// Takes over who may do what after a reload. Returns false if the client has authenticated with a
-    /// secret that is not valid any more.
+    /// Applies the access settings of a reload. Returns false if the client has authenticated with
+    /// a secret that is no longer valid.
     pub(super) fn renew_access(&mut self) -> bool {
         let access = self.shared.access();
         if Arc::ptr_eq(&access, &self.access) {
@@ -162,9 +162,9 @@ impl Session {
         self.access.has_tokens(self.client.listener)
     }
 
-    /// Authenticates the client. A wrong password leaves it as it was.
+    /// Authenticates the client. A wrong password changes nothing.
     pub(super) fn authenticate(&mut self, user: &[u8], password: &[u8]) -> bool {
-        // Both are compared, so that the time tells nothing.
+        // Checks both, so that the time reveals nothing.
         let granted = self.access.authenticate(&self.client, Some(password));
         let is_right = granted.is_ok() & (user == b"default");
         if is_right {
@@ -176,7 +176,7 @@ impl Session {
         is_right
     }
 
-    /// Returns true if the client may do this; if not, it has replied.
+    /// Returns true if the client has this permission; otherwise replies with an error.
     pub(super) fn may(&mut self, permission: Permission) -> bool {
         let may = self.granted.is_some_and(|granted| granted.has(permission));
         if !may {
@@ -188,17 +188,17 @@ impl Session {
         may
     }
 
-    /// Tells whether the connection ends after the replies.
+    /// Tells whether the connection closes after the replies.
     pub(super) const fn is_closing(&self) -> bool {
         self.is_closing
     }
 
-    /// Ends the connection after the replies.
+    /// Closes the connection after the replies.
     pub(super) const fn close(&mut self) {
         self.is_closing = true;
     }
 
-    /// Forgets all that was said.
+    /// Resets the client's state.
     pub(super) fn start_afresh(&mut self) {
         self.granted = self.access.authenticate(&self.client, None).ok();
         self.secret = None;
@@ -208,7 +208,7 @@ impl Session {
         self.replies.set_version(Version::Two);
     }
 
-    /// Replies with an error, and counts it.
+    /// Replies with an error, and counts the bad request.
     #[cold]
     pub(super) fn wrong(&mut self, text: fmt::Arguments<'_>) {
         self.traffic().bad_request();
@@ -220,9 +220,9 @@ impl Session {
         let (start, wanted) = (self.replies.bytes().len(), self.wanted);
         self.dispatch(batch, args).await;
         match (wanted, self.wanted) {
-            // All are wanted, or were until `CLIENT REPLY ON` was run.
+            // All are wanted, or `CLIENT REPLY ON` has just changed that.
             (_, Wanted::All) => {}
-            // The one behind `CLIENT REPLY SKIP` was run.
+            // This command follows `CLIENT REPLY SKIP`.
             (Wanted::Skip, Wanted::Skip) => {
                 self.replies.truncate(start);
                 self.wanted = Wanted::All;
@@ -309,7 +309,7 @@ impl Session {
     #[cold]
     fn unknown(&mut self, args: &Args<'_>) {
         let name = args.at(0);
-        // A browser that was made to talk to this port: as Redis, say nothing.
+        // A browser that was tricked into talking to this port: like Redis, reply nothing.
         if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
             self.traffic().bad_request();
             return self.close();

@@ -1,9 +1,9 @@
-//! `CL.THROTTLE` as redis-cell has it, `THROTTLE` as throttlecrab has it, and what Redis's own
-//! commands do to their keys.
+//! `CL.THROTTLE` like redis-cell, `THROTTLE` like throttlecrab, and Redis's own commands on their
+//! keys.
 //!
-//! Both share one space of keys, whose state is a time: the quota comes with each call, and the next
-//! call may bring another. They differ in what a burst is. For redis-cell it is what may come *beside*
-//! the first, so that the limit is one more; for throttlecrab it is the limit.
+//! Both share one key space, whose state is a time: the quota comes with each call, and the next
+//! call may bring another. They differ in the meaning of the burst. For redis-cell it is the number
+//! of calls *beside* the first, so the limit is larger by one; for throttlecrab it is the limit.
 
 use super::{
     command::number,
@@ -14,16 +14,16 @@ use crate::{engine::since, net::Permission};
 use std::time::Duration;
 use tollgate::{Decision, Quota, store::StoreError};
 
-/// A quota that comes with a call, as it was given.
+/// A quota as the call gave it.
 struct Given {
-    /// What may come at once.
+    /// How many permits may be taken at once.
     limit: i64,
     count: i64,
     period: i64,
     quantity: i64,
 }
 
-/// Why a quota that comes with a call is none.
+/// Why a quota that comes with a call is invalid.
 enum Wrong {
     Zero,
     Negative,
@@ -31,7 +31,7 @@ enum Wrong {
 }
 
 impl Given {
-    /// Reads the numbers behind the key; returns the place of the first that is none.
+    /// Reads the numbers after the key; returns the position of the first that is invalid.
     #[inline]
     fn read(args: &Args<'_>) -> Result<Self, usize> {
         let read = |index: usize| number(args.at(index)).ok_or(index);
@@ -48,11 +48,11 @@ impl Given {
         else {
             return Err(Wrong::Negative);
         };
-        // More than one in a nanosecond: redis-cell's interval is zero then.
+        // More than one permit per nanosecond: redis-cell's interval is then zero.
         if u128::from(count) > u128::from(period) * 1_000_000_000 {
             return Err(Wrong::Zero);
         }
-        // A limit below zero admits as little as one of zero.
+        // A limit below zero admits as little as a limit of zero.
         let limit = u64::try_from(self.limit).unwrap_or(0);
         Ok(Quota::per(count, Duration::from_secs(period)).burst(limit))
     }
@@ -115,7 +115,7 @@ impl Session {
                 return self.wrong(format_args!("Cell error: Store error: {error}"));
             }
         };
-        // Redis-cell's sum has it that less than nothing is refused even when nothing is asked.
+        // By redis-cell's arithmetic, a limit below zero denies even a quantity of zero.
         let is_limited = decision.is_denied() || given.limit < 0;
         self.tally.count(!is_limited);
         let retry_after = match decision.retry_after(since(&decision, batch.now)) {
@@ -194,7 +194,7 @@ impl Session {
         self.replies.int(count);
     }
 
-    /// `TTL key`, `PTTL key`: by `unit`, rounded up.
+    /// `TTL key`, `PTTL key`: in the given unit, rounded up.
     pub(super) async fn ttl(&mut self, batch: &Batch<'_>, key: &[u8], unit: fn(Duration) -> i64) {
         match batch.engine.lives(batch.now, key).await {
             Ok(left) => self.replies.int(left.map_or(-2, unit)),

@@ -14,7 +14,8 @@ use std::collections::VecDeque;
 /// The most commands of one transaction.
 const COMMANDS_MAX: usize = 1024;
 
-/// What a queued command costs beside its arguments, and an argument beside its bytes.
+/// The overhead of a queued command in addition to its arguments, and of an argument in addition to
+/// its bytes.
 const OVERHEAD: (usize, usize) = (64, 8);
 
 /// The commands since `MULTI`.
@@ -85,7 +86,7 @@ impl Session {
         self.transaction.is_some()
     }
 
-    /// Notes that a command was refused, if there is a transaction. What it holds is given back.
+    /// Records that a command was refused, if there is a transaction. Frees its queued commands.
     pub(super) fn abort(&mut self) {
         if let Some(transaction) = &mut self.transaction {
             *transaction = Transaction { is_aborted: true, ..Transaction::default() };

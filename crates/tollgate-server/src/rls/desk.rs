@@ -22,10 +22,10 @@ use tollgate::Tick;
 /// Replies of a connection share pieces of memory of this size.
 const PIECE: usize = 16 * 1024;
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Debug)]
 pub(super) enum Served {
-    /// Its reply of so many bytes was given to the HTTP/2 library.
+    /// The HTTP/2 library has its reply of this many bytes.
     Replied(usize),
     /// Its reply waits for the client's window.
     Late(LateReply),
@@ -33,7 +33,7 @@ pub(super) enum Served {
     Bad,
 }
 
-/// What answers calls.
+/// Answers calls.
 #[derive(Debug)]
 pub(super) struct Desk {
     decoder: Decoder,
@@ -94,7 +94,7 @@ impl Desk {
         }
     }
 
-    /// Returns what a trace tells of a call.
+    /// Returns the trace data of a call.
     #[cold]
     fn done(&self, (plan, now): (&Plan, Tick), decided: &Result<(), GrpcError>) -> Done {
         let (tally, code) = match decided {

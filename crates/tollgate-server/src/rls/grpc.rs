@@ -9,10 +9,10 @@ use http::{
 };
 use std::fmt::{self, Write};
 
-/// What stands before a message: whether it is compressed, and its length.
+/// The length of the prefix of a message: whether it is compressed, and its length.
 pub(super) const PREFIX: usize = 5;
 
-/// The statuses that are used here.
+/// The statuses in use here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GrpcCode {
     Unknown = 2,
@@ -31,7 +31,7 @@ pub(super) enum GrpcCode {
 pub(super) struct GrpcError {
     pub(super) code: GrpcCode,
     pub(super) text: String,
-    /// Whether to tell that nothing but plain messages is read.
+    /// Whether the response must say that only uncompressed messages are accepted.
     is_encoding: bool,
 }
 
@@ -41,7 +41,7 @@ impl GrpcError {
     }
 }
 
-/// Tells how long the frame of a call is, with its prefix, as soon as that is known.
+/// Returns the length of a call's frame, with its prefix, once it is known.
 ///
 /// # Errors
 ///
@@ -75,7 +75,7 @@ pub(super) fn message(body: &[u8], most: usize) -> Result<&[u8], GrpcError> {
     }
 }
 
-/// Tells whether a content type is one of gRPC's.
+/// Tells whether a content type is gRPC.
 pub(super) fn is_grpc(content_type: Option<&HeaderValue>) -> bool {
     let Some(value) = content_type else { return false };
     match value.as_bytes().strip_prefix(b"application/grpc") {
@@ -105,8 +105,8 @@ impl Heads {
         Self { head, trailers }
     }
 
-    /// Answers with a message. A client that is gone is no matter. Returns what does not fit in the
-    /// client's window, and must wait.
+    /// Answers with a message. A client that is gone does not matter. Returns the reply if it does
+    /// not fit in the client's window and must wait.
     pub(super) fn reply(
         &self,
         mut respond: SendResponse<Bytes>,
@@ -118,7 +118,7 @@ impl Heads {
         let trailers = self.trailers.clone();
         stream.reserve_capacity(framed.len());
         if stream.capacity() < framed.len() {
-            // A copy: the message is a slice of a piece that it would keep.
+            // A copy, because the message is a slice that would keep a larger buffer alive.
             return Some(LateReply { stream, framed: Bytes::copy_from_slice(&framed), trailers });
         }
         stream.send_data(framed, false).ok()?;
@@ -141,14 +141,14 @@ impl LateReply {
         self.framed.len()
     }
 
-    /// Sends it as the client's window grows. Dropped before, it resets the stream.
+    /// Sends the reply as the client's window grows. If it is dropped before, the stream is reset.
     pub(super) async fn send(mut self) -> Result<(), h2::Error> {
         send(self.framed, &mut self.stream).await?;
         self.stream.send_trailers(self.trailers)
     }
 }
 
-/// Sends bytes as the client has room for them.
+/// Sends bytes as the client's window grows.
 pub(super) async fn send(mut data: Bytes, stream: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());
@@ -175,7 +175,7 @@ pub(super) fn refuse(mut respond: SendResponse<Bytes>, error: &GrpcError) {
     let _ = respond.send_response(response, true);
 }
 
-/// Answers what is not gRPC at all.
+/// Answers a request that is not gRPC.
 pub(super) fn refuse_http(mut respond: SendResponse<Bytes>, status: StatusCode) {
     let mut response = Response::new(());
     *response.status_mut() = status;
@@ -185,9 +185,9 @@ pub(super) fn refuse_http(mut respond: SendResponse<Bytes>, status: StatusCode) 
     let _ = respond.send_response(response, true);
 }
 
-/// Writes a text as gRPC wants it in headers: printable ASCII, and the rest in percent.
+/// Encodes a text for a gRPC header: printable ASCII as it is, the rest percent-encoded.
 fn percent_encoded(text: &str) -> String {
-    /// More is of no use to anybody.
+    /// A longer text is of no use.
     const LONGEST: usize = 1024;
     let mut encoded = String::with_capacity(text.len().min(LONGEST));
     for byte in text.bytes() {

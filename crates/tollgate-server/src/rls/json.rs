@@ -17,8 +17,8 @@ use std::{borrow::Cow, fmt, marker::PhantomData};
 /// An answer for the HTTP listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonReply {
-    /// 200 if it passes, 429 if it is refused, 400 if the request makes no sense, 403 if it gives permits
-    /// back and may not, 503 if a store that is needed for it does not answer.
+    /// 200 if it passes, 429 if it is denied, 400 if the request is invalid, 403 if it gives
+    /// permits back and may not, 503 if a required store does not respond.
     pub status: u16,
     /// Headers, in lower case.
     pub headers: Vec<(&'static str, String)>,

@@ -1,5 +1,5 @@
-//! Calls that wait in a task of their own: for the rest of a body, for a store, or for the client to
-//! read its reply.
+//! Calls that wait in a task of their own: for the rest of a body, for a store, or for the client
+//! to read its reply.
 
 use super::{
     desk::{Desk, Served},
@@ -19,22 +19,23 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// What a call with a task of its own takes beside its body and its reply.
+/// Memory of a call with its own task, without its body and its reply.
 pub(super) const CALL: usize = 16 * 1024;
 
-/// What is there of a body when a task is started for it.
+/// The received part of a body when its task starts.
 pub(super) enum Body {
     Whole(Bytes),
     Partial(Partial),
 }
 
 impl Body {
-    /// Prepares to wait. Returns how many bytes it holds.
+    /// Prepares to wait. Returns how many bytes the body holds.
     pub(super) fn wait(&mut self) -> usize {
         match self {
             Self::Whole(whole) => whole.len(),
             Self::Partial(partial) => {
-                // A copy: a piece is a slice of what the library has read, and would keep all of it.
+                // A copy, because a piece is a slice of the library's buffer and would keep all of
+                // it alive.
                 let first = std::mem::take(&mut partial.first);
                 partial.more.get_or_insert_with(|| BytesMut::from(&first[..])).capacity()
             }
@@ -42,12 +43,12 @@ impl Body {
     }
 }
 
-/// A body that comes in pieces; most come in one.
+/// A body that arrives in pieces; most arrive in one.
 pub(super) struct Partial {
     pub(super) stream: RecvStream,
     pub(super) first: Bytes,
     pub(super) more: Option<BytesMut>,
-    /// Counts what it holds while its call waits.
+    /// Counts its memory while its call waits.
     pub(super) claim: Option<Claim>,
 }
 
@@ -108,25 +109,25 @@ pub(super) fn no_memory(error: &MemoryError) -> GrpcError {
     GrpcError::new(GrpcCode::ResourceExhausted, error)
 }
 
-/// Sends a reply as the client's window grows, for as long as a request may take.
+/// Sends a reply as the client's window grows, for at most the request timeout.
 pub(super) async fn send_in_time(shared: &Shared, listener: Listener, reply: LateReply) {
-    // An error means that the client is gone. Dropped, a reply resets its stream.
+    // An error means that the client is gone. Dropping a reply resets its stream.
     if timeout(shared.settings.request_timeout, reply.send()).await.is_err() {
         shared.traffic(listener).refused(RefusalReason::Unread);
     }
 }
 
-/// What a call with a task of its own needs.
+/// The context of a call with its own task.
 pub(super) struct Late {
     pub(super) shared: Arc<Shared>,
     pub(super) listener: Listener,
     pub(super) progress: Arc<Progress>,
-    /// Tells the connection that it goes on.
+    /// Held while the call goes on, so that the connection can tell.
     pub(super) _task: Arc<()>,
 }
 
 impl Late {
-    /// Waits for a body, and then for a store, and then for the client's window.
+    /// Waits for a body, then for a store, then for the client's window.
     pub(super) async fn serve(
         self,
         (body, mut claim): (Body, Claim),
@@ -157,7 +158,7 @@ impl Late {
         match Desk::new().serve(shared, at, asked, respond).await {
             Served::Replied(bytes) => {
                 self.progress.sent(bytes);
-                // Counted until it is written.
+                // Its memory is counted until it is written.
                 if self.progress.is_full() && claim.resize(CALL + bytes).is_ok() {
                     let limit = shared.settings.request_timeout;
                     let _ = timeout(limit, self.progress.until_written()).await;

@@ -1,7 +1,7 @@
-//! Dynamic metadata: what was asked, and what the rules that let it pass have to tell.
+//! Dynamic metadata: the request, and the metadata of the rules that let it pass.
 //!
-//! Off unless the settings say so, and therefore made as JSON first: `google.protobuf.Struct` is JSON
-//! in protobuf.
+//! It is off by default, so it is built as JSON first: `google.protobuf.Struct` is JSON in
+//! protobuf.
 
 use super::{
     request::{LimitOverride, RateLimitRequest},
@@ -14,7 +14,7 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// The deepest metadata that is written; deeper values are told as null.
+/// The deepest metadata that is written; deeper values are written as null.
 const MAX_DEPTH: usize = 64;
 
 /// Returns the metadata of an answer, in the reference's form.
@@ -61,7 +61,7 @@ pub(super) fn metadata(
     all
 }
 
-/// Adds what is not there yet, as the reference does: the first value of a name stays, and maps are merged.
+/// Merges metadata as the reference does: the first value of a name wins, and maps are merged.
 fn merge(all: &mut Map<String, Value>, more: &Map<String, Value>) {
     for (name, value) in more {
         match (all.get_mut(name), value) {
@@ -74,7 +74,7 @@ fn merge(all: &mut Map<String, Value>, more: &Map<String, Value>) {
     }
 }
 
-/// Returns a limit as protobuf's text form has it.
+/// Returns a limit in protobuf's text form.
 fn limit_text(limit: LimitOverride) -> String {
     let unit = match Unit::from_number(limit.unit) {
         Some(unit) => unit.name().to_ascii_uppercase(),

@@ -1,7 +1,7 @@
-//! What Envoy asks: `RateLimitRequest`, read without copying.
+//! Envoy's request: `RateLimitRequest`, read without copying.
 //!
 //! [`Decoder`] keeps the memory of its lists from one request to the next, so that in the long run
-//! reading a request asks for none.
+//! reading a request allocates nothing.
 
 use super::wire::{Reader, WireError, expect, wire_type};
 use crate::{
@@ -171,7 +171,7 @@ impl Decoder {
     }
 }
 
-/// What a request asks of the engine.
+/// The asks of a request.
 #[derive(Debug)]
 pub struct Asks<'a>(Vec<Ask<'a>>);
 

@@ -40,7 +40,7 @@ pub(super) async fn lowest_rate(
     Ok(own)
 }
 
-/// Returns the rate of another process if it is lower than `own`. What cannot be read does not count.
+/// Returns the rate of another process if it is lower than `own`. Ignores unreadable values.
 fn lower_than(stored: &str, name: &str, own: f64) -> Option<f64> {
     let (holder, rate) = stored.split_once(' ')?;
     let rate: f64 = rate.parse().ok()?;

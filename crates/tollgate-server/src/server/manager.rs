@@ -1,4 +1,4 @@
-//! Loads the configuration, at the start and again.
+//! Loads the configuration at the start, and again on request or when a file changes.
 
 use super::{Shared, files::FileReader, redis};
 use crate::{
@@ -25,16 +25,16 @@ use tollgate_redis::read_regular;
 pub struct Source {
     /// Files and folders; none for the built-in example.
     pub paths: Vec<PathBuf>,
-    /// What flags say, which beats what files say.
+    /// Settings from flags, which override those of files.
     pub flags: ServerSettings,
 }
 
 impl Source {
-    /// Reads and judges the configuration.
+    /// Reads and checks the configuration.
     ///
     /// # Errors
     ///
-    /// With all that is wrong, one per line.
+    /// With all mistakes, one per line.
     pub fn read(&self) -> Result<Config, String> {
         let read = match self.paths.as_slice() {
             [] => Config::from_text("example.yaml", EXAMPLE),
@@ -45,8 +45,8 @@ impl Source {
         Ok(config)
     }
 
-    /// Returns a number that changes when a file does: one of the configuration, or one that `server`
-    /// names for TLS or as a secret.
+    /// Returns a number that changes when a file changes: one of the configuration, or one that
+    /// `server` names for TLS or as a secret.
     fn fingerprint(&self, server: &ServerSettings) -> u64 {
         let mut hasher = DefaultHasher::new();
         let configured = self.paths.iter().flat_map(|path| files(path));
@@ -80,33 +80,33 @@ fn named_files(server: &ServerSettings) -> impl Iterator<Item = &PathBuf> {
 fn files(path: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(path) else { return vec![path.into()] };
     let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-    // Others are none of the configuration: a snapshot may be beside it.
+    // Other files do not belong to the configuration: a snapshot may be beside it.
     files.retain(|file| is_config_name(file) && !file.is_dir());
     files.sort();
     files
 }
 
-/// What became of the last load.
+/// The result of the last load.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// When it was tried.
     pub at: Tick,
-    /// What is in force afterwards.
+    /// The version in force afterwards.
     pub version: u64,
-    /// What was wrong: the old configuration is in force then.
+    /// The errors of the configuration; the old one then stays in force.
     pub error: Option<String>,
-    /// What to know nevertheless.
+    /// Warnings that did not prevent the load.
     pub warnings: Vec<String>,
 }
 
-/// Loads the configuration again when it is told to, or when a file has changed.
+/// Loads the configuration again on request, or when a file has changed.
 #[derive(Debug)]
 pub struct Manager {
     shared: Arc<Shared>,
     source: Source,
     tls: Arc<TlsOf>,
     files: FileReader,
-    /// One load at a time.
+    /// Allows one load at a time.
     loading: tokio::sync::Mutex<u64>,
     last: Mutex<Loaded>,
     loads: [AtomicU64; 2],
@@ -155,7 +155,7 @@ impl Manager {
         self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes how a snapshot went.
+    /// Records the result of a snapshot.
     pub(super) fn note_snapshot(&self, store: usize, path: &Path, error: Option<String>) {
         let now = self.shared.engine.now();
         let mut snapshots = self.lock_snapshots();
@@ -172,14 +172,14 @@ impl Manager {
         status.error = error;
     }
 
-    /// Returns what became of the last load.
+    /// Returns the result of the last load.
     pub fn last(&self) -> Loaded {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns how many loads have succeeded, and how many have failed.
     pub fn loads(&self) -> (u64, u64) {
-        // ORDERING: Relaxed, here and below. Counts for people to look at.
+        // ORDERING: Relaxed, here and below. The counts are statistics.
         (self.loads[0].load(Relaxed), self.loads[1].load(Relaxed))
     }
 
@@ -192,7 +192,7 @@ impl Manager {
     pub async fn reload(&self) -> Loaded {
         let mut seen = self.loading.lock().await;
         let source = self.source.clone();
-        // If a load names other files, the next look sees those, and loads once more.
+        // If a load names other files, the next check sees those, and loads once more.
         let server = self.shared.engine.plan().config().server.clone();
         let read = self.files.run(move || (source.fingerprint(&server), source.read_all())).await;
         let files = read.and_then(|(found, files)| {
@@ -206,7 +206,7 @@ impl Manager {
     pub async fn reload_if_changed(&self) -> Option<Loaded> {
         let mut seen = self.loading.lock().await;
         if self.files.is_busy() {
-            // A reading that does not end was reported when its time was up.
+            // A read that never ends was reported when it timed out.
             return None;
         }
         let (source, known) = (self.source.clone(), *seen);
@@ -286,14 +286,14 @@ impl Manager {
                 .push("listeners, workers, snapshots and bounds only change with a restart".into());
         }
         let plan = Plan::compile(config, Some(&old)).map_err(|error| error.to_string())?;
-        // Nothing fails from here on, so that all of a configuration is in force or nothing of it.
+        // Nothing fails from here on, so either all of a configuration is in force or none of it.
         self.tls.install(tls);
         self.shared.set_access(access);
         self.shared.engine.install(plan);
         Ok(warnings)
     }
 
-    /// Returns how often to look whether files have changed; `None` for never.
+    /// Returns how often to check whether files have changed; `None` for never.
     pub(super) fn watch_interval(&self) -> Option<Duration> {
         let plan = self.shared.engine.plan();
         let server = &plan.config().server;
@@ -303,7 +303,7 @@ impl Manager {
     }
 }
 
-/// Tells whether settings differ that are only read at the start.
+/// Tells whether settings differ that are read only at the start.
 fn needs_restart(new: &ServerSettings, old: &ServerSettings) -> bool {
     let fixed = |settings: &ServerSettings| {
         let endpoints = [&settings.http, &settings.grpc, &settings.resp, &settings.admin];
@@ -322,14 +322,15 @@ mod tests {
     use super::*;
     use std::{fs, os::unix::fs::symlink};
 
-    /// A snapshot beside the configuration was read each second, and each one was a reload.
+    /// Regression: a snapshot beside the configuration counted as one of its files, so that every
+    /// snapshot caused a reload.
     #[test]
     fn only_files_of_the_configuration_are_watched() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let source = Source { paths: vec![folder.path().into()], ..Source::default() };
         let look = || source.fingerprint(&ServerSettings::default());
-        // As Kubernetes has it: what is seen are links, and one link is swapped.
+        // As in Kubernetes: the visible files are links, and a reload swaps one link.
         for (version, text) in [("..1", "domain: a"), ("..2", "domain: b")] {
             fs::create_dir(at(version)).unwrap();
             fs::write(at(version).join("a.yaml"), text).unwrap();

@@ -1,4 +1,4 @@
-//! What a server does again and again.
+//! The periodic work of a server.
 
 use super::{Manager, Shared};
 use crate::engine::{ADAPT_EVERY, AGREE_EVERY};

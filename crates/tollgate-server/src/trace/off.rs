@@ -1,4 +1,4 @@
-//! What is left of traces without the feature `otel`: nothing.
+//! Stubs of tracing without the feature `otel`.
 
 use super::{Done, TraceError, TraceSettings};
 use crate::engine::Engine;
@@ -6,16 +6,16 @@ use crate::engine::Engine;
 #[derive(Debug, Default)]
 pub(super) struct Slot;
 
-/// Nobody is known.
+/// The caller, of which nothing is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller;
 
 impl Caller {
-    /// Nobody that is known.
+    /// A request without a trace.
     pub(crate) const NOBODY: Self = Self;
 }
 
-/// No request is sampled.
+/// A sampled request; none exists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Begun {}
 

@@ -1,4 +1,4 @@
-//! Spans by OpenTelemetry's library.
+//! Spans with the OpenTelemetry library.
 
 use super::{Done, Outcome, Tally, TraceError, TraceSettings};
 use crate::engine::Engine;
@@ -27,10 +27,10 @@ use tollgate::Tick;
 /// How long the collector has to take a batch of spans.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long the last spans have at shutdown.
+/// How long the last spans may take at shutdown.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What sends spans, if something does.
+/// The sender of spans, if it is set.
 #[derive(Debug, Default)]
 pub(super) struct Slot(OnceLock<Sender>);
 
@@ -38,17 +38,17 @@ pub(super) struct Slot(OnceLock<Sender>);
 struct Sender {
     provider: SdkTracerProvider,
     tracer: SdkTracer,
-    /// A request is sampled if its number, shuffled, is below.
+    /// A request is sampled if its shuffled number is below this.
     threshold: u64,
     turn: AtomicU64,
 }
 
-/// Who asks, by `traceparent`.
+/// The caller, from its `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller(Option<Remote>);
 
 impl Caller {
-    /// Nobody that is known.
+    /// A request without a trace.
     pub(crate) const NOBODY: Self = Self(None);
 }
 
@@ -59,7 +59,7 @@ struct Remote {
     is_sampled: bool,
 }
 
-/// A request that is sampled.
+/// A sampled request.
 #[derive(Debug)]
 pub(crate) struct Begun(Caller);
 
@@ -80,12 +80,12 @@ impl Slot {
             .map_err(|error| TraceError(error.to_string()))?;
         let provider = SdkTracerProvider::builder()
             .with_resource(resource)
-            // What is not to be sampled never gets there.
+            // The span processor receives only spans that are to be sampled.
             .with_sampler(Sampler::AlwaysOn)
             .with_batch_exporter(Heard { otlp, is_failing: AtomicBool::new(false) })
             .build();
         let tracer = provider.tracer("tollgate");
-        // The cast saturates, so that all of 1.0 is all.
+        // The cast saturates, so 1.0 samples every request.
         let threshold = (settings.sample * 2_f64.powi(64)) as u64;
         let sender = Sender { provider, tracer, threshold, turn: AtomicU64::new(0) };
         self.0.set(sender).map_err(|_| TraceError("traces are already being sent".into()))
@@ -141,16 +141,16 @@ impl Slot {
 
 impl Sender {
     fn is_due(&self) -> bool {
-        // ORDERING: Relaxed. A number that is given out once.
+        // ORDERING: Relaxed. Each number is used once.
         let turn = self.turn.fetch_add(1, Relaxed);
         self.threshold == u64::MAX || shuffled(turn) < self.threshold
     }
 }
 
-/// Spreads numbers evenly, and so that what comes regularly is not sampled regularly: the finaliser
-/// of SplitMix64.
+/// Distributes numbers evenly, so that regular requests are not sampled regularly: the finaliser of
+/// SplitMix64.
 const fn shuffled(number: u64) -> u64 {
-    // OVERFLOW: wraps, as it is meant to.
+    // OVERFLOW: wraps on purpose.
     let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -158,7 +158,7 @@ const fn shuffled(number: u64) -> u64 {
 }
 
 impl Remote {
-    /// Reads `00-TRACE-SPAN-FLAGS`. Later versions may have more behind it.
+    /// Reads `00-TRACE-SPAN-FLAGS`. A later version may append more.
     fn read(header: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(header).ok()?.trim_ascii();
         let mut parts = text.split('-');
@@ -197,7 +197,7 @@ fn attributes(protocol: &'static str, tally: &Tally, outcome: Outcome) -> Vec<Ke
     all
 }
 
-/// Says in the log when the collector does not take spans, and when it does again.
+/// Logs when the collector stops taking spans, and when it takes them again.
 #[derive(Debug)]
 struct Heard {
     otlp: Otlp,
@@ -242,7 +242,7 @@ mod tests {
             (format!("00-{TRACE}-{SPAN}-00"), Some(false)),
             (format!("00-{TRACE}-{SPAN}-03"), Some(true)),
             (format!(" 00-{TRACE}-{SPAN}-01 "), Some(true)),
-            // A later version may go on.
+            // A later version may append more.
             (format!("01-{TRACE}-{SPAN}-01-more"), Some(true)),
             (format!("00-{TRACE}-{SPAN}-01-more"), None),
             (format!("ff-{TRACE}-{SPAN}-01"), None),

@@ -1,4 +1,4 @@
-//! What a span tells of decisions.
+//! The decisions of a span.
 
 use crate::{engine::Answer, plan::Plan};
 use tollgate::Tick;

@@ -1,9 +1,9 @@
-//! Settings that load, but deserve a second look.
+//! Settings that load, but may be mistakes.
 
 use std::collections::BTreeSet;
 use tollgate_server::config::{Config, LINTS, lint};
 
-/// A domain with these descriptors, one per line.
+/// Returns the lints of a domain with these descriptors, one per line.
 fn lints(rows: &[&str]) -> Vec<(u32, &'static str)> {
     let rows: String = rows.iter().map(|row| format!("- {{{row}}}\n")).collect();
     lints_of(&format!("domain: d\ndescriptors:\n{rows}"))
@@ -18,7 +18,7 @@ fn lints_of(text: &str) -> Vec<(u32, &'static str)> {
 type Row = (&'static [&'static str], &'static [(u32, &'static str)]);
 
 const ROWS: &[Row] = &[
-    // Patterns are asked in the order of the file, after values and before the key alone.
+    // Values match first, then patterns in the order of the file, then the key alone.
     (&["key: k, value: 'a*'", "key: k, value: 'ab*'"], &[(4, "never-matched")]),
     (&["key: k, value: 'ab*'", "key: k, value: 'a*'"], &[]),
     (&["key: k, value: 'a*'", "key: k, value: 'abc'"], &[]),
@@ -95,7 +95,7 @@ fn settings_that_mean_nothing_for_a_store_are_told() {
         )
     };
     let far = "url: redis://127.0.0.1:1";
-    // what the rule says beside its limit, the store, what is told
+    // the rule's settings apart from its limit, the store, the lints
     for (more, store, expected) in [
         ("", "{}", &[][..]),
         ("", "redis://127.0.0.1:1", &[]),
@@ -114,11 +114,11 @@ fn settings_that_mean_nothing_for_a_store_are_told() {
         let text = format!("{}stores: {{s: {store}}}", rule(more));
         assert_eq!(lints_of(&text), expected, "{text}");
     }
-    // A flag may say where the default store is, unless the file does.
+    // A flag may set the default store, unless the file does.
     let text = rule("lease: auto,").replace("store: s, ", "");
     assert_eq!(lints_of(&text), []);
     assert_eq!(lints_of(&format!("{text}server: {{store: memory}}")), [(2, "no-shared-store")]);
-    // Keys go by themselves there, and the memory is not ours.
+    // Keys expire by themselves there, and the memory is not in this process.
     let text = rule("").replace("key: k", "key: path");
     assert_eq!(lints_of(&format!("{text}stores: {{s: redis://127.0.0.1:1}}")), []);
 }

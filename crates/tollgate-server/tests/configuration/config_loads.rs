@@ -284,7 +284,7 @@ fn the_default_store_can_be_named() {
 fn a_folder_is_read_like_a_mounted_config_map() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    // What Kubernetes makes: links to files in a folder that a hidden link names.
+    // As Kubernetes does it: links to files in a folder that a hidden link names.
     std::fs::create_dir(path("..2026_11_16")).unwrap();
     std::fs::write(path("..2026_11_16/b.yaml"), "domain: b").unwrap();
     std::fs::write(path("..2026_11_16/a.yml"), "domain: a").unwrap();

@@ -1,4 +1,4 @@
-//! What the engine decides, whatever the protocol.
+//! The decisions of the engine, independent of the protocol.
 
 mod adaptive;
 mod bounds;

@@ -18,8 +18,8 @@ fn plan(count: u64, old: Option<&Plan>) -> Plan {
     Plan::compile(Config::from_text("t.yaml", &yaml).unwrap(), old).unwrap()
 }
 
-/// Takes so many hits from a key, a few times by the same plan. Returns how many passed, and what the
-/// last decision left.
+/// Takes this many hits from a key, a few times by the same plan. Returns how many calls passed,
+/// and the permits that remained after the last decision.
 fn take(engine: &Engine, hits: u64, times: usize) -> (u64, u64) {
     let entries = [Entry::new("k", "1")];
     let asks = [Ask { subject: Subject::Entries(&entries), hits: Hits::Take(hits), limit: None }];

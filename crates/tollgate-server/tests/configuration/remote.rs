@@ -265,7 +265,7 @@ async fn administrators_see_servers_and_are_told_what_is_degraded() {
     }
 }
 
-/// Reads so many bytes of replies.
+/// Reads this many bytes of replies.
 async fn read(half: &mut OwnedReadHalf, bytes: usize) -> String {
     let mut told = vec![0; bytes];
     half.read_exact(&mut told).await.unwrap();

@@ -1,4 +1,4 @@
-//! Forward-auth: which descriptors become of a request, and what the proxy is told.
+//! Forward-auth: the descriptors of a request, and the response to the proxy.
 
 use crate::http_support::{Client, Got, start};
 use tollgate_server::server::Settings;
@@ -79,33 +79,33 @@ async fn ask(client: &mut Client, path: &str, headers: &str) -> Got {
     client.read().await
 }
 
-/// Each group starts afresh: path, headers, status.
+/// Each group starts with fresh limits: path, headers, status.
 const GROUPS: &[&[(&str, &str, u16)]] = &[
-    // The last entry is the proxy's word; the others are the client's.
+    // The proxy has written the last entry; the client has sent the others.
     &[
         ("/by-ip", "X-Forwarded-For: 192.0.2.1\r\n", 200),
         ("/by-ip", "X-Forwarded-For: 6.6.6.6, 192.0.2.1\r\n", 200),
         ("/by-ip", "X-Forwarded-For: 7.7.7.7\r\nX-Forwarded-For: ::ffff:192.0.2.1\r\n", 429),
         ("/by-ip", "X-Forwarded-For: 192.0.2.2\r\n", 200),
     ],
-    // With a trusted proxy before it, the one before is the client.
+    // With a trusted proxy in front, the entry before its address is the client.
     &[
         ("/by-ip-2", "X-Forwarded-For: 6.6.6.6, 192.0.2.1, 10.0.0.1\r\n", 200),
         ("/by-ip-2", "X-Forwarded-For: 192.0.2.1, 10.0.0.2\r\n", 200),
         ("/by-ip-2", "X-Forwarded-For: 192.0.2.1, 10.0.0.3\r\n", 429),
-        // An entry that no trusted proxy has written is not believed: the address of the connection counts.
+        // An entry that no trusted proxy has written is ignored: the connection's address counts.
         ("/by-ip-2", "X-Forwarded-For: nonsense, 192.0.2.1\r\n", 200),
         ("/by-ip-2", "X-Forwarded-For: 192.0.2.1\r\n", 200),
         ("/by-ip-2", "X-Forwarded-For: 192.0.2.1\r\n", 429),
     ],
-    // A client behind NAT64 is its IPv4 address, and one with mapped notation, too.
+    // A client behind NAT64 counts as its IPv4 address, and so does one in mapped notation.
     &[
         ("/by-ip", "X-Forwarded-For: 64:ff9b::192.0.2.1\r\n", 200),
         ("/by-ip", "X-Forwarded-For: 64:ff9b::c000:202\r\n", 200),
         ("/by-ip", "X-Forwarded-For: [::ffff:c000:201]:443\r\n", 200),
         ("/by-ip", "X-Forwarded-For: 192.0.2.1\r\n", 429),
     ],
-    // Proxies of the trusted networks are believed, and nobody else.
+    // Only proxies in the trusted networks are trusted.
     &[
         ("/by-network", "X-Forwarded-For: 6.6.6.6, 192.0.2.1, 10.0.0.1, 10.9.9.9\r\n", 200),
         ("/by-network", "X-Forwarded-For: 192.0.2.200\r\n", 200),
@@ -119,7 +119,7 @@ const GROUPS: &[&[(&str, &str, u16)]] = &[
         ("/by-stranger", "X-Forwarded-For: 192.0.2.2\r\n", 200),
         ("/by-stranger", "X-Real-IP: 192.0.2.3\r\n", 429),
     ],
-    // Secrets: without one nothing is counted, and two different ones are an error.
+    // Secrets: a request without one is not counted, and two different ones are an error.
     &[
         ("/by-secret", "", 200),
         ("/by-secret", "Authorization: Basic a\r\n", 200),
@@ -133,7 +133,7 @@ const GROUPS: &[&[(&str, &str, u16)]] = &[
         ("/by-secret", "Cookie: sid=d; sid=e\r\n", 400),
         ("/by-secret", "Authorization: Bearer d\r\nAuthorization: Bearer e\r\n", 400),
     ],
-    // One network of 64 bits is one client.
+    // One /64 network is one client.
     &[
         ("/by-ip", "X-Forwarded-For: 2001:db8:0:1::1\r\n", 200),
         ("/by-ip", "X-Forwarded-For: 2001:db8:0:1:ffff::9\r\n", 200),
@@ -199,7 +199,7 @@ const GROUPS: &[&[(&str, &str, u16)]] = &[
         ("/tier", "X-Tier: \u{e9}\r\n", 429),
     ],
     &[("/fixed", "", 200), ("/fixed", "", 429)],
-    // All or nothing over two descriptors.
+    // All or nothing across two descriptors.
     &[
         ("/both", "X-Forwarded-For: 192.0.2.1\r\nX-Api-Key: k\r\n", 200),
         ("/both", "X-Forwarded-For: 192.0.2.1\r\nX-Api-Key: k\r\n", 200),
@@ -256,7 +256,7 @@ async fn the_proxy_is_told_all_that_it_may_pass_on() {
     assert_eq!(client.ask("HEAD", "/both", "").await.status, 200);
 }
 
-/// What the layer counts by, as text.
+/// Returns the key that the layer counts by, as text.
 fn layer_text(key: &Key, header: (&str, &str)) -> String {
     let request = http::Request::builder().header(header.0, header.1).body(()).unwrap();
     let mut bytes = KeyBytes::new();
@@ -313,7 +313,7 @@ async fn a_name_outside_ascii_is_spelled_alike_in_headers_and_problems() {
     let spelled = "Gr%C3%B6%C3%9Fe 5 %25";
     assert_eq!(got.header("ratelimit"), Some(&*format!("\"{spelled}\";r=0;t=23")));
     assert_eq!(got.json()["violated-policies"], serde_json::json!([spelled]));
-    // As a URL spells it, it is the name.
+    // Percent-decoded, it is the name.
     let path = format!("/v1/peek?policy={}&key=a", spelled.replace(' ', "%20"));
     assert_eq!(client.ask("GET", &path, "").await.json()["policy"], "Größe 5 %");
 }

@@ -472,7 +472,7 @@ proptest! {
         text in "[{}\\[\\]:,\" \\\\a-z0-9\\-u.]{0,40}|\\{(\"(policy|key|keys|cost|limits|domain|descriptors|hits|id|actual)\":(\"[a-z\\\\]{0,3}\"|[0-9]{1,22}|\\[\\]|\\{\\}),?){0,4}\\}",
     ) {
         let ours = tollgate_server::http::read_body(&text);
-        // What we take is JSON.
+        // Every body that the reader accepts is JSON.
         if ours.is_ok() {
             prop_assert!(serde_json::from_str::<Value>(&text).is_ok(), "{}", text);
         }

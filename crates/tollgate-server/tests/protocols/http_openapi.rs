@@ -1,4 +1,4 @@
-//! `/openapi.json` says what is there: every path and field, and its examples work.
+//! `/openapi.json` matches the server: every path and field exists, and its examples work.
 
 use crate::http_support::{CONFIG, Client, start};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use tollgate_server::server::Settings;
 
 const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
 
-/// Fields that one reader knows and some paths do not take, and then say so.
+/// Fields that the reader knows and that some paths reject.
 const EXTRA: [&str; 5] = ["life_ms", "id", "limits", "cost", "hits"];
 
 async fn document(client: &mut Client) -> Value {
@@ -21,7 +21,7 @@ pub(crate) fn resolved<'d>(document: &'d Value, value: &'d Value) -> &'d Value {
     }
 }
 
-/// Checks a value by a schema, as far as this document uses schemas.
+/// Checks a value against a schema, as far as this document uses schemas.
 fn check(document: &Value, schema: &Value, value: &Value, at: &str) {
     let schema = resolved(document, schema);
     let name = match value {
@@ -155,7 +155,8 @@ async fn every_field_of_the_document_is_taken() {
     ] {
         let fields = document["components"]["schemas"][schema]["properties"].as_object().unwrap();
         for field in fields.keys() {
-            // An object is wrong for each of them, and not because nobody knows the field.
+            // An object is the wrong type for each of them; the error must not be that the field is
+            // unknown.
             let got = client.post(path, &format!(r#"{{"{field}":{{}}}}"#)).await;
             let detail = got.json()["detail"].to_string();
             assert!(!detail.contains("there is no field"), "{path} {field}: {detail}");

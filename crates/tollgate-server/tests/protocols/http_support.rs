@@ -76,7 +76,7 @@ pub(crate) async fn start(
     (address, shared, hand)
 }
 
-/// A server with a thread of its own, for tests that run other programs.
+/// A server with its own thread, for tests that run other programs.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) shared: Arc<Shared>,
@@ -135,7 +135,7 @@ impl Got {
     }
 }
 
-/// What every body of a request to `/v1` must be.
+/// The content type that every body of a request to `/v1` must have.
 pub(crate) const JSON: &str = "Content-Type: application/json\r\n";
 
 /// A client that keeps its connection.

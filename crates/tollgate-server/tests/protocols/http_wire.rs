@@ -1,4 +1,4 @@
-//! HTTP itself: what arrives in pieces, what is smuggled, what is too slow, and how it ends.
+//! HTTP on the wire: requests in pieces, smuggled or slow ones, and how connections end.
 
 use crate::http_support::{CONFIG, Client, JSON, start};
 use std::time::Duration;
@@ -101,7 +101,7 @@ async fn what_could_be_read_in_two_ways_is_refused() {
     let count = rows.len() as u64;
     for (request, status) in rows {
         let mut client = Client::connect(address).await;
-        // What follows must never be taken for a request.
+        // The bytes that follow must never be taken for a request.
         client.send(request.clone() + "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
         let got = client.read().await;
         let shown: String = request.chars().take(120).collect();
@@ -169,7 +169,7 @@ async fn a_client_that_waits_is_told_to_go_on() {
     assert_eq!(client.read().await.status, 100);
     client.send(CHECK).await;
     assert_eq!(client.read().await.status, 200);
-    // Too large: it is told so before it sends anything.
+    // Too large: the server says so before the client sends anything.
     client.send(post("Expect: 100-continue\r\nContent-Length: 101\r\n", "")).await;
     assert_eq!(client.read().await.status, 413);
 }
@@ -187,7 +187,7 @@ async fn the_slow_and_the_silent_are_let_go() {
     {
         let mut client = Client::connect(address).await;
         client.send(sent).await;
-        // The paused clock jumps ahead as all wait.
+        // The paused clock jumps ahead when every task waits.
         let got = client.read_to("GET").await;
         assert_eq!(got.map(|got| got.status), status, "{sent:?}");
     }
@@ -208,7 +208,7 @@ async fn draining_finishes_what_has_begun() {
     assert_eq!(busy.ask("GET", "/healthcheck", "").await.body, "OK");
     let request = "GET /healthcheck HTTP/1.1\r\nHost: localhost\r\n\r\n";
     busy.send(&request[..20]).await;
-    // The server reads the first half before it is told to stop.
+    // The server reads the first half before it is stopped.
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }
@@ -295,10 +295,10 @@ descriptors:
     rate_limit: {unit: hour, requests_per_unit: 250, name: all}
 ";
     let (address, ..) = start(config, Settings::default()).await;
-    // One key, on 100 connections with 8 pipelined each.
+    // One key, on 100 connections with 8 pipelined requests each.
     let one = r#"{"policy":"user","key":"hot"}"#;
     assert_eq!(admitted(address, |_| one.to_owned()).await, 100);
-    // Four keys and one limit over all: 4 x 100 would pass, and only 250 do.
+    // Four keys and one limit over all: the keys would admit 4 x 100, and only 250 pass.
     let both = |number: usize| {
         let key = number % 4;
         format!(r#"{{"limits":[{{"policy":"user","key":"k{key}"}},{{"policy":"all"}}]}}"#)
@@ -313,7 +313,7 @@ descriptors:
     assert_eq!(used, 250, "what was refused by one is charged to none");
 }
 
-/// Sends 800 requests over 100 connections before it reads a reply; returns how many passed.
+/// Sends 800 requests over 100 connections before it reads a reply; returns how many were admitted.
 async fn admitted(address: std::net::SocketAddr, body: impl Fn(usize) -> String) -> usize {
     let mut clients = Vec::new();
     for _ in 0..100 {
@@ -340,7 +340,7 @@ fn refused(shared: &Shared, reason: RefusalReason) -> u64 {
     shared.traffic(Listener::Http).counts().refused[reason as usize]
 }
 
-/// Connects by HTTP/2 with a window for replies.
+/// Connects by HTTP/2 with a given window for replies.
 async fn http2(
     address: std::net::SocketAddr,
     window: u32,

@@ -1,4 +1,4 @@
-//! What `/metrics` says, held against a golden text and against Prometheus' own checker.
+//! The output of `/metrics`, compared with a golden text and checked by Prometheus' own checker.
 
 use crate::admin_harness::{CONFIG, Harness, ask_with, request};
 use std::{fmt::Write as _, path::Path};

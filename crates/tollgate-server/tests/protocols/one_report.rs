@@ -140,7 +140,8 @@ async fn overrides_know_weeks_and_descriptors_come_twice() {
         let (code, statuses) = edges.envoy(&asked).await.short();
         let (_, limit, unit, remaining, _) = statuses[0];
         assert_eq!((code, limit, unit, remaining), (1, 5, 7, 4));
-        // The same descriptor twice is charged twice, and both report what is left after both.
+        // The same descriptor twice is charged twice, and both report the permits that remain after
+        // both charges.
         let twice = RateLimitRequest { descriptors: vec![descriptor(&[("one", "b")]); 2], ..asked };
         let (_, statuses) = edges.envoy(&twice).await.short();
         assert_eq!(statuses.iter().map(|status| status.3).collect::<Vec<_>>(), [7, 7]);

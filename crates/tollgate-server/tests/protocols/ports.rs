@@ -5,8 +5,8 @@ use std::{
     sync::atomic::{AtomicU32, Ordering::SeqCst},
 };
 
-/// Returns a free address, with a port below those that the system gives out by itself: so nobody who
-/// connects or asks for any port can take it meanwhile.
+/// Returns a free address, with a port below those that the system assigns by itself: so no program
+/// that connects or asks for any port can take it meanwhile.
 pub(crate) fn free_port() -> SocketAddr {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(97).wrapping_add(CALLS.fetch_add(1, SeqCst) * 13);

@@ -59,7 +59,7 @@ fn a_policy_is_checked_by_name() {
         ("TG.CHECK per-user alice 0", "*6\r\n:1\r\n:3\r\n:0\r\n:0\r\n:60000\r\n$-1\r\n"),
         ("TG.RESET per-user alice", "+OK\r\n"),
         ("TG.PEEK per-user alice", "*6\r\n:1\r\n:3\r\n:3\r\n:0\r\n:0\r\n$-1\r\n"),
-        // What a check would answer.
+        // The answers that a check would give.
         ("TG.PEEK per-user alice 3", "*6\r\n:1\r\n:3\r\n:0\r\n:0\r\n:60000\r\n$-1\r\n"),
         ("TG.PEEK per-user alice 4", "*6\r\n:0\r\n:3\r\n:3\r\n:-1\r\n:0\r\n$8\r\nper-user\r\n"),
     ] {
@@ -230,7 +230,7 @@ fn what_clients_say_when_they_connect_is_understood() {
     client.ask("TIME", "*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n");
     client.ask("CL.THROTTLE a 1 1 60", "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n");
     client.ask("DBSIZE", ":1\r\n");
-    // Silence that was asked for: the second is skipped, then all until the end of `OFF`.
+    // The client wants no replies: `SKIP` skips the next one, `OFF` all until `ON`.
     client.ask("CLIENT REPLY SKIP\r\nPING a\r\nPING b", "$1\r\nb\r\n");
     client.ask("CLIENT REPLY OFF\r\nPING a\r\nCLIENT REPLY ON\r\nPING b", "+OK\r\n$1\r\nb\r\n");
     client.ask("QUIT", "+OK\r\n");
@@ -331,7 +331,7 @@ fn replies_of_many_megabytes_come_back_whole_and_in_order() {
     let word = "x".repeat(40_000);
     let (count, mut writer) = (3 * REPLIES_MAX / 40_000, Client(client.0.try_clone().unwrap()));
     let sent = format!("*2\r\n$4\r\nECHO\r\n$40000\r\n{word}\r\n").repeat(count);
-    // Nothing is read until all is sent, but for what the reader takes beside.
+    // One thread sends while this one reads: the socket buffers do not hold everything.
     let thread = std::thread::spawn(move || {
         writer.send(sent);
         writer.send("QUIT\r\n");
@@ -352,7 +352,7 @@ fn pair(settings: Settings) -> (UnixStream, std::sync::Arc<tollgate_server::serv
     (ours, shared)
 }
 
-/// Lets time pass, and everybody see to what came meanwhile.
+/// Lets time pass, and lets every task handle its input meanwhile.
 async fn pass(seconds: u64) {
     let never = std::future::pending::<()>();
     let _ = tokio::time::timeout(Duration::from_secs(seconds), never).await;

@@ -1,4 +1,4 @@
-//! A listener for tests: real sockets, and a clock that stands still until it is told to move.
+//! A listener for tests: real sockets, and a clock that only the test moves.
 
 use std::{
     io::{Read, Write},
@@ -38,7 +38,7 @@ descriptors:
     rate_limit: {name: open, unlimited: true}
 ";
 
-/// A server in a thread of its own, until it is dropped.
+/// A server in its own thread, until it is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) clock: ManualClock,
@@ -47,12 +47,13 @@ pub(crate) struct Server {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Returns what connections share, with a clock that stands still.
+/// Returns the state that connections share, with a clock that stands still.
 pub(crate) fn shared(settings: Settings) -> (Arc<Shared>, ManualClock) {
     shared_after(settings, Duration::ZERO)
 }
 
-/// Returns what connections share, of a server that starts so long after the origin of its clock.
+/// Returns the state that connections share, for a server that starts `time` after the origin of
+/// its clock.
 pub(crate) fn shared_after(settings: Settings, time: Duration) -> (Arc<Shared>, ManualClock) {
     let (clock, manual) = Clock::manual();
     manual.advance(time);
@@ -112,7 +113,7 @@ impl Drop for Server {
     }
 }
 
-/// A client that knows only bytes.
+/// A client that sends and receives plain bytes.
 pub(crate) struct Client(pub(crate) TcpStream);
 
 impl Client {

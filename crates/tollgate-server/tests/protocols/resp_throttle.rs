@@ -1,4 +1,4 @@
-//! `CL.THROTTLE` is redis-cell's, byte for byte; `THROTTLE` is throttlecrab's.
+//! `CL.THROTTLE` matches redis-cell byte for byte; `THROTTLE` matches throttlecrab.
 
 use crate::resp_support::{Client, Server};
 use proptest::prelude::*;
@@ -66,12 +66,12 @@ fn corners_are_those_of_redis_cell() {
         (0, "CL.THROTTLE never -5 1 1", [1, -4, 0, -1, 0]),
         (0, "CL.THROTTLE never -5 1 1 0", [1, -4, 0, -1, 0]),
         (0, "CL.THROTTLE +7 +1 +01 60", [0, 2, 1, -1, 60]),
-        // What is booked stays booked when the quota changes: five seconds of a burst of two.
+        // Booked permits stay booked when the quota changes: five seconds of a burst of two.
         (0, "CL.THROTTLE b 9 1 1 5", [0, 10, 5, -1, 5]),
         (0, "CL.THROTTLE b 1 1 1", [1, 2, 0, 4, 5]),
         (0, "CL.THROTTLE b 1 1 1 0", [1, 2, 0, 3, 5]),
         (0, "CL.THROTTLE b 99 10 1 5", [0, 100, 45, -1, 6]),
-        // A third of a second is no whole number of anything.
+        // A third of a second is not a whole number of any unit.
         (0, "CL.THROTTLE c 2 3 1", [0, 3, 2, -1, 1]),
         (0, "CL.THROTTLE c 2 3 1", [0, 3, 1, -1, 1]),
         (0, "CL.THROTTLE c 2 3 1", [0, 3, 0, -1, 1]),
@@ -82,10 +82,10 @@ fn corners_are_those_of_redis_cell() {
 #[test]
 fn where_redis_cell_is_wrong_this_is_right() {
     check(&[
-        // Redis-cell leaves 6024 of 6001, and all there are of 10^9.
+        // Redis-cell reports 6024 remaining of 6001, and all of 10^9.
         (0, "CL.THROTTLE a 6000 6000 1", [0, 6001, 6000, -1, 1]),
         (0, "CL.THROTTLE b 999999999 1000000000 1", [0, 1_000_000_000, 999_999_999, -1, 1]),
-        // It has an error for giving back more than there is.
+        // It returns an error for giving back more than was taken.
         (0, "CL.THROTTLE c 4 1 1 -3", [0, 5, 5, -1, 0]),
         (0, "CL.THROTTLE c 4 1 1 3", [0, 5, 2, -1, 3]),
         (0, "CL.THROTTLE c 4 1 1 -1", [0, 5, 3, -1, 2]),
@@ -93,7 +93,7 @@ fn where_redis_cell_is_wrong_this_is_right() {
     ]);
     let server = Server::start();
     let mut client = server.connect();
-    // It names the second before, and so sends the caller too early.
+    // It reports the whole second below, and so sends the caller back too early.
     client.integers("CL.THROTTLE d 0 1 2", &[0, 1, 0, -1, 2]);
     server.clock.advance(Duration::from_micros(999_500));
     client.integers("CL.THROTTLE d 0 1 2", &[1, 1, 0, 2, 2]);
@@ -133,7 +133,7 @@ fn throttle_is_throttlecrabs() {
         (0, "THROTTLE a 3 30 60", [0, 3, 0, 6, 2]),
         (0, "THROTTLE a 3 30 60 4", [0, 3, 0, 6, 0]),
         (0, "THROTTLE a 3 30 60 0", [1, 3, 0, 6, 0]),
-        // The same keys as those of the other.
+        // `THROTTLE` shares its keys with `CL.THROTTLE`.
         (0, "CL.THROTTLE a 2 30 60", [1, 3, 0, 2, 6]),
         (0, "THROTTLE b 6000 6000 1", [1, 6000, 5999, 1, 0]),
     ]);
@@ -193,8 +193,8 @@ fn eight_hundred_in_flight_over_forty_connections_admit_exactly_the_limit() {
     assert_eq!(all.matches("*5\r\n:1\r\n:100\r\n:0\r\n:60\r\n:6000\r\n").count(), 700);
 }
 
-/// Redis-cell's sums, in nanoseconds, for intervals of whole microseconds, for which its floating
-/// point numbers are exact.
+/// Redis-cell's arithmetic, in nanoseconds, for intervals of whole microseconds, for which its
+/// floating-point numbers are exact.
 struct Model {
     tat: Option<i128>,
 }

@@ -1,4 +1,4 @@
-//! What Envoy is told, case by case, over a real connection and with a clock that stands still.
+//! Responses to Envoy, case by case, over a real connection and with a clock that stands still.
 
 use crate::support::{
     Client, descriptor,
@@ -58,20 +58,21 @@ async fn statuses_are_those_of_the_reference() {
         (0, &[("minute", "a")], OK, &[(OK, 3, 2, 1, 41)]),
         (1, &[("minute", "a")], OK, &[(OK, 3, 2, 0, 40)]),
         (0, &[("minute", "a")], OVER, &[(OVER, 3, 2, 0, 40)]),
-        // Others are counted apart, and what is refused together is not charged.
+        // Different keys are counted apart, and a request that is refused as a whole is not
+        // charged.
         (0, &[("hour", "a"), ("minute", "a")], OVER, &[(OK, 10, 3, 10, 1180), (OVER, 3, 2, 0, 40)]),
         (0, &[("hour", "a"), ("minute", "b")], OK, &[(OK, 10, 3, 9, 0), (OK, 3, 2, 2, 40)]),
         (40, &[("minute", "a")], OK, &[(OK, 3, 2, 2, 60)]),
-        // Nothing matches; nothing limits.
+        // No rule matches; the rule has no limit.
         (0, &[("nobody", "a")], OK, &[(OK, 0, 0, 0, 0)]),
         (0, &[("free", "a")], OK, &[(OK, 0, 0, u32::MAX, 0)]),
         (0, &[("zero", "a")], OVER, &[(OVER, 0, 4, 0, 80_340)]),
         (0, &[("shadow", "a")], OK, &[(OK, 1, 2, 0, 60)]),
         (0, &[("shadow", "a")], OK, &[(OK, 1, 2, 0, 60)]),
-        // A time that is no unit, and a count that needs more bits than there are.
+        // A period that is not a unit, and a count that needs more bits than the field has.
         (0, &[("odd", "a")], OK, &[(OK, 5, 0, 4, 30)]),
         (0, &[("huge", "a")], OK, &[(OK, u32::MAX, 7, u32::MAX, 0)]),
-        // One in ten seconds, six at once.
+        // One in ten seconds, burst six.
         (0, &[("smooth", "a")], OK, &[(OK, 6, 2, 5, 10)]),
     ];
     for (row, (secs, entries, overall, statuses)) in rows.iter().enumerate() {
@@ -148,7 +149,7 @@ async fn a_limit_may_come_with_the_request() {
         (with(2, 2, "shop"), OVER, (OVER, 2, 2, 0, 41)),
         (with(5, 1, "shop"), OK, (OK, 5, 1, 4, 1)),
         (with(0, 2, "shop"), OVER, (OVER, 0, 2, 0, 41)),
-        // The domain must be there.
+        // The domain must exist.
         (with(0, 2, "none"), OK, (OK, 0, 0, 0, 0)),
     ]
     .into_iter()
@@ -195,11 +196,11 @@ async fn headers_tell_of_the_tightest_limit() {
     let refused = ["RateLimit-Limit: 3", "RateLimit-Remaining: 0", "RateLimit-Reset: 41"];
     assert_eq!(told.headers()[..3], refused);
     assert_eq!(told.headers()[3..], ["Retry-After: 41"]);
-    // No wait helps: no time to wait is told.
+    // No wait helps: the response has no retry time.
     let told = client.ask(&request(&[("zero", "a"), ("minute", "a")])).await;
     let never = ["RateLimit-Limit: 0", "RateLimit-Remaining: 0", "RateLimit-Reset: 80381"];
     assert_eq!(told.headers(), never);
-    // Nothing limits: nothing to tell.
+    // Nothing limits: there are no headers.
     assert!(client.ask(&request(&[("free", "a"), ("none", "a")])).await.headers().is_empty());
 }
 
@@ -219,7 +220,7 @@ async fn metadata_tells_what_was_asked_and_what_rules_tell() {
     for part in ["told=a", "minute=b", "requests_per_unit:42 unit:HOUR", "gold", "NullValue"] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
-    // The rule refuses: it has nothing to tell.
+    // The rule denies: the response does not have its metadata.
     let told = client.ask(&asked).await.dynamic_metadata.unwrap();
     assert!(!told.fields.contains_key("metadata"), "{told:?}");
 }
@@ -256,7 +257,7 @@ async fn a_store_that_must_be_waited_for_holds_nobody_up() {
     use std::sync::Arc;
     use tollgate::store::MemoryStore;
     use tollgate_server::engine::Backend;
-    // The same store, but behind the interface of those that are asked over a network.
+    // The same store, but through the interface for stores behind a network.
     let store = Backend::Other(Arc::new(MemoryStore::builder().build().unwrap()));
     let shared = crate::support::server_on(SHOP, plain(), store);
     let client = Client::connect(&shared).await;

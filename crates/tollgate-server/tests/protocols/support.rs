@@ -1,4 +1,4 @@
-//! What tests of the gRPC listener share: the protocol's messages, a server with a clock that stands
+//! Shared parts of the gRPC tests: the protocol's messages, a server with a clock that stands
 //! still, and a client that shows heads and trailers.
 #![allow(dead_code, reason = "each test uses what it needs")]
 #![allow(missing_docs, unreachable_pub, reason = "not a library")]
@@ -58,7 +58,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Returns the gRPC status, wherever it stands.
+    /// Returns the gRPC status, from the trailers or the headers.
     pub fn code(&self) -> Option<u16> {
         let value = self.trailers.get("grpc-status").or(self.headers.get("grpc-status"))?;
         value.to_str().unwrap().parse().ok()

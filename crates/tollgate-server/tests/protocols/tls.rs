@@ -18,7 +18,7 @@ use tollgate_server::{
     server::Source,
 };
 
-/// What to say to each listener that takes text, and how its answer begins.
+/// The request for each text listener, and the beginning of its response.
 const WORDS: [(Listener, &str, &str); 3] = [
     (
         Http,
@@ -29,8 +29,8 @@ const WORDS: [(Listener, &str, &str); 3] = [
     (Admin, "GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 200"),
 ];
 
-/// Asks as Envoy does. Returns whether there was an answer: in TLS 1.3 a client hears only behind the
-/// handshake that it is refused.
+/// Sends a gRPC call as Envoy does. Returns whether there was a response: in TLS 1.3 a client
+/// learns only after the handshake that it was refused.
 async fn grpc(server: &Running, client: &tokio_rustls::TlsConnector) -> bool {
     let asked = async {
         let stream = server.connect(Grpc, client).await.ok()?;
@@ -91,10 +91,10 @@ async fn the_protocol_is_chosen_in_the_handshake() {
         let found = stream.get_ref().1.alpn_protocol();
         assert_eq!(found, chosen.map(str::as_bytes), "row {row}");
     }
-    // Nothing in common.
+    // No protocol in common.
     assert!(server.connect(Grpc, &authority.client(None, &["http/1.1"])).await.is_err());
 
-    // HTTP/2, chosen so.
+    // HTTP/2, negotiated by ALPN.
     let stream = server.connect(Http, &authority.client(None, &["h2"])).await.unwrap();
     let (mut send, driver) = h2::client::handshake(stream).await.unwrap();
     tokio::spawn(async move {
@@ -144,14 +144,14 @@ async fn plain_text_is_refused_and_harms_nobody() {
         let mut stream = TcpStream::connect(server.address(listener)).await.unwrap();
         stream.write_all(question.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        // An alert, and the end; a reset is as good.
+        // An alert and the end of the stream; a reset is just as good.
         let _ = stream.read_to_end(&mut answer).await;
         assert!(answer.len() < 16, "{listener} answers plain text: {answer:?}");
 
         let answer = server.ask(listener, &authority.client(None, &[]), question).await.unwrap();
         assert!(answer.starts_with(expected), "{listener}: {answer}");
     }
-    // TLS to a port that has none is no harm, either.
+    // TLS to a plain-text port does no harm, either.
     let plain = Running::start(flags(None));
     for (listener, question, expected) in WORDS {
         let refused = plain.connect(listener, &authority.client(None, &[])).await;
@@ -162,7 +162,8 @@ async fn plain_text_is_refused_and_harms_nobody() {
     plain.stop().await;
     let stopped = server.stop().await;
     for (listener, ..) in WORDS {
-        // The second one may have been met by the end before its handshake was over here.
+        // The shutdown may have come before the server had finished the handshake of the second
+        // one.
         let turned_away = stopped.counts(listener).turned_away;
         assert!((1..=2).contains(&turned_away), "{listener}: {turned_away}");
     }
@@ -177,7 +178,7 @@ async fn a_replaced_certificate_is_used_after_a_reload() {
     let mut stream = server.connect(Resp, &before).await.unwrap();
     assert_eq!(say(&mut stream, "PING\r\n").await.unwrap(), "+PONG\r\n");
 
-    // Not before it is told.
+    // The server keeps the old certificate until it reloads.
     let next = new.sign();
     files.replace(&next);
     assert!(server.connect(Resp, &before).await.is_ok());
@@ -187,7 +188,7 @@ async fn a_replaced_certificate_is_used_after_a_reload() {
     assert!(server.connect(Resp, &before).await.is_err(), "the old one is still shown");
     let after = server.connect(Resp, &new.client(None, &[])).await.unwrap();
     assert_eq!(after.get_ref().1.peer_certificates().unwrap(), [der(&next.certificate)]);
-    // Connections that were open stay.
+    // Open connections stay open.
     assert_eq!(say(&mut stream, "PING\r\n").await.unwrap(), "+PONG\r\n");
     drop((stream, after));
     server.stop().await;
@@ -206,7 +207,7 @@ async fn a_broken_replacement_keeps_the_old_certificate() {
     for (file, content, complaint) in [
         ("server.pem", "", "contains no certificate"),
         ("server.pem", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n", "server.pem"),
-        // The certificate of another key.
+        // A certificate for another key.
         ("server.pem", &stray.certificate, "server.pem"),
         ("server.key", "no key", "server.key"),
         ("ca.pem", "", "ca.pem"),
@@ -235,7 +236,8 @@ async fn a_replaced_certificate_is_seen_by_whoever_looks_for_changes() {
     let server = Running::start(flags(Some(files.mutual())));
     assert!(server.manager.reload_if_changed().await.is_none());
     let next = authority.sign();
-    // One file after the other: the pair does not fit in between, and the old one stays.
+    // One file after the other: in between, certificate and key do not match, so the old pair
+    // stays.
     fs::write(files.path("server.pem"), &next.certificate).unwrap();
     assert!(server.manager.reload_if_changed().await.unwrap().error.is_some());
     assert!(server.manager.reload_if_changed().await.is_none());
@@ -284,13 +286,14 @@ async fn shutdown_does_not_wait_for_handshakes() {
     for listener in Listener::ALL {
         silent.push(TcpStream::connect(server.address(listener)).await.unwrap());
     }
-    // The listeners take connections in their order: the silent ones have been taken then.
+    // Listeners accept connections in order, so the silent ones have been accepted by then.
     for listener in Listener::ALL {
         server.connect(listener, &authority.client(None, &[])).await.unwrap();
     }
     let stopped = timeout(Duration::from_secs(5), server.stop()).await.unwrap();
     for listener in Listener::ALL {
-        // With TLS 1.3 a client has finished before the server has, so the other one may be among them.
+        // With TLS 1.3 a client finishes before the server does, so the other one may be among
+        // them.
         let turned_away = stopped.counts(listener).turned_away;
         assert!((1..=2).contains(&turned_away), "{listener}: {turned_away}");
     }
@@ -310,7 +313,7 @@ async fn the_end_is_said_so_that_nothing_can_be_cut_off_unseen() {
         let mut stream = server.connect(listener, &client).await.unwrap();
         stream.write_all(question.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        // An end that is not said is an error here.
+        // An end of the stream without a TLS close is an error here.
         let ended = timeout(Duration::from_secs(5), stream.read_to_end(&mut answer)).await.unwrap();
         ended.unwrap_or_else(|error| panic!("{listener}: {error}"));
     }

@@ -1,4 +1,4 @@
-//! What tests of TLS share: authorities, a server with all listeners, and clients.
+//! Shared parts of the TLS tests: authorities, a server with all listeners, and clients.
 #![allow(dead_code, reason = "each test uses what it needs")]
 #![allow(missing_docs, unreachable_pub, reason = "not a library")]
 
@@ -29,7 +29,7 @@ use tollgate_server::{
     server::{Manager, Server, Shared, Source, StartError},
 };
 
-/// Who signs certificates.
+/// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -52,7 +52,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// Signs a certificate for this machine, or for a client, which is not asked for its name.
+    /// Signs a certificate for this machine, or for a client, whose name is not checked.
     pub fn sign(&self) -> Identity {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let params = CertificateParams::new(names).unwrap();
@@ -61,7 +61,7 @@ impl Authority {
         Identity { certificate, key: key.serialize_pem() }
     }
 
-    /// Returns a client that believes this authority.
+    /// Returns a client that trusts this authority.
     pub fn client(&self, identity: Option<&Identity>, alpn: &[&str]) -> TlsConnector {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()).unwrap();
@@ -103,7 +103,7 @@ impl Files {
         self.folder.path().join(name)
     }
 
-    /// Puts another certificate where the server's is.
+    /// Replaces the server's certificate.
     pub fn replace(&self, identity: &Identity) {
         self.write("server", identity);
     }
@@ -142,7 +142,7 @@ pub fn flags(tls: Option<TlsSettings>) -> ServerSettings {
         admin: free,
         tls,
         workers: Some(1),
-        // Changes are looked for when a test says so.
+        // The server reloads only when a test triggers it.
         watch_interval: Some(Duration::ZERO),
         ..ServerSettings::default()
     }
@@ -182,7 +182,7 @@ impl Running {
         client.connect(ServerName::try_from("localhost").unwrap(), stream).await
     }
 
-    /// Connects, says something, and returns the answer.
+    /// Connects, sends a request, and returns the response.
     pub async fn ask(
         &self,
         listener: Listener,
@@ -193,7 +193,7 @@ impl Running {
         say(&mut stream, text).await
     }
 
-    /// Stops it, and returns what it has counted: all is counted then.
+    /// Stops it, and returns its counts, which are then complete.
     pub async fn stop(self) -> Stopped {
         self.stop.send(()).await.unwrap();
         self.task.await.unwrap().unwrap();
@@ -210,7 +210,7 @@ impl Stopped {
     }
 }
 
-/// Says something and returns the first of what comes back. To hear nothing is an error.
+/// Sends a request and returns the first bytes of the response. Silence is an error.
 pub async fn say(
     stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin),
     text: &str,
@@ -226,7 +226,7 @@ pub async fn say(
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Runs a program and returns what it prints. `package` says where to get it.
+/// Runs a program and returns its output. `package` names the package that contains it.
 pub async fn run(program: &str, package: &str, args: &[&str]) -> (bool, String) {
     let done = tokio::process::Command::new(program).args(args).output().await;
     let done = done.unwrap_or_else(|error| panic!("{program}: {error}; apt install {package}"));

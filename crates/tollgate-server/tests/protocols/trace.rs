@@ -64,7 +64,7 @@ fn counts(span: &Span) -> [i64; 3] {
 async fn every_protocol_has_its_span() {
     let collector = Collector::start().await;
     let server = start(1.0, collector.endpoint());
-    // Two of one batch pass, and the third does not.
+    // Two calls of one batch pass, and the third does not.
     let mut redis = TcpStream::connect(server.address(Resp)).await.unwrap();
     let throttle = "CL.THROTTLE secret-key 1 1 60\r\n".repeat(3);
     assert!(say(&mut redis, &throttle).await.unwrap().starts_with("*5"));
@@ -76,14 +76,14 @@ async fn every_protocol_has_its_span() {
     let parent = format!("traceparent: 00-{TRACE}-{SPAN}-01\r\n");
     assert!(http(&server, target, &parent).await.starts_with("HTTP/1.1 200"));
     assert!(http(&server, "/secret-key", "").await.starts_with("HTTP/1.1 404"));
-    // A caller that is not sampled is not sampled here, either.
+    // If the caller's span is not sampled, the server's is not, either.
     let unsampled = format!("traceparent: 00-{TRACE}-{SPAN}-00\r\n");
     assert!(http(&server, "/auth", &unsampled).await.starts_with("HTTP/1.1 200"));
     assert!(http(&server, "/auth", "").await.starts_with("HTTP/1.1 200"));
     grpc(&server, None).await;
     grpc(&server, Some(&format!("00-{TRACE}-{SPAN}-01"))).await;
     drop(redis);
-    // What has not been sent is sent at shutdown.
+    // The shutdown sends the remaining spans.
     server.stop().await;
 
     let received = collector.received();
@@ -137,7 +137,7 @@ async fn only_what_its_caller_wants_is_traced_when_nothing_is_sampled() {
 
 #[tokio::test]
 async fn a_collector_that_is_not_there_delays_nobody_but_the_end() {
-    // Nobody listens there any more.
+    // Nothing listens there any more.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let server = start(1.0, format!("http://{gone}"));
     assert!(http(&server, "/healthz", "").await.starts_with("HTTP/1.1 200"));

@@ -83,7 +83,7 @@ pub(crate) fn tuned() -> Vec<Scenario> {
     ]
 }
 
-/// Scenarios that no setting was chosen on.
+/// Scenarios on which no setting was chosen.
 pub(crate) fn untuned() -> Vec<Scenario> {
     let exponential = ServiceTime::Exponential(ms(20));
     let bimodal = ServiceTime::Bimodal { fast: ms(5), slow: ms(100), slow_share: 0.2 };
@@ -100,7 +100,7 @@ pub(crate) fn untuned() -> Vec<Scenario> {
     ]
 }
 
-/// 20 workers of 20 ms (lognormal, 0.3) that get slower from one second to another.
+/// 20 workers of 20 ms (lognormal, 0.3) that are slower from one second to another.
 fn slow_for_a_while(
     name: &'static str,
     rate: f64,
@@ -121,7 +121,7 @@ fn slow_for_a_while(
     Scenario { name, simulation, limits: 1, overload_at, seconds: to as usize + 40 }
 }
 
-/// What bounds the retries of all calls together.
+/// The bound on the retries of all calls together.
 #[derive(Clone, Copy)]
 enum Budget {
     Unlimited,
@@ -175,7 +175,7 @@ fn windowed<L: Law + 'static>(law: L, ms: u64, seed: u64) -> Result<Box<dyn Law>
     Ok(Box::new(Windowed::builder(law).window(self::ms(ms)).seed(seed).build()?))
 }
 
-/// All laws, at their published settings but for a minimum of 1 and a maximum of 1000.
+/// All laws, at their published settings except for a minimum of 1 and a maximum of 1000.
 pub(crate) const LAWS: [NamedLaw; 12] = [
     NONE,
     NamedLaw { name: "fixed 30", build: |_| Ok(Box::new(FixedLimit(30))) },

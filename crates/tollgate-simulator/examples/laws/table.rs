@@ -34,7 +34,7 @@ pub(crate) fn compare(scenarios: &[Scenario], seeds: &[u64]) -> Result<String, L
     Ok(table)
 }
 
-/// What else the two recommended laws do in the scenarios with five phases.
+/// Further figures of the two recommended laws in the scenarios with five phases.
 pub(crate) fn details(scenarios: &[Scenario], seeds: &[u64]) -> Result<String, LawError> {
     let mut table = String::from(
         "| law | scenario | first 5 s of overload | refused at 0.7 load | p99 in overload | limit at 120 s | at 180 s |\n\

@@ -1,4 +1,4 @@
-//! Too much load: ways to do less, and to do it well.
+//! Too much load: ways to do less work, and the right work.
 
 use super::{
     failure::server,
@@ -25,7 +25,7 @@ const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// When somebody acts.
+/// When an operator acts.
 const ACT_AT: Tick = Tick::from_secs(30);
 
 fn rate(per_second: u64) -> Quota {
@@ -81,7 +81,7 @@ pub(crate) const LOW_PRIORITY: Playbook = Playbook {
     },
 };
 
-/// A fixed limit that somebody raises.
+/// A fixed limit that an operator raises.
 #[derive(Clone, Copy, Debug)]
 struct RaisedLimit {
     limit: u64,
@@ -131,7 +131,7 @@ pub(crate) const SCALE_UP: Playbook = Playbook {
     },
 };
 
-/// A rate that somebody raises.
+/// A rate that an operator raises.
 struct RaisedRate {
     limiter: Limiter,
     later: Quota,
@@ -176,8 +176,8 @@ pub(crate) const RAISE_THE_LIMIT: Playbook = Playbook {
     },
 };
 
-/// A rate that rises from a third to all of it in so many seconds, as that of a cold `SmoothWarmingUp`
-/// of Guava does.
+/// A rate that rises from a third to the full rate in this many seconds, like that of a cold
+/// `SmoothWarmingUp` of Guava.
 struct WarmingUp {
     limiter: Limiter,
     per_second: u64,

@@ -16,12 +16,12 @@ const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// A server that can do 1000 calls a second.
+/// A server that can finish 1000 calls a second.
 pub(crate) fn server() -> Server {
     Server::new(20, ServiceTime::LogNormal { mean: ms(20), sigma: 0.3 })
 }
 
-/// Repeats a call; all retries that the budget allows.
+/// Repeats a call as often as the budget allows, up to `max_attempts`.
 fn retries(max_attempts: u32, backoff: Backoff, budget: RetryBudget, clock: &Clock) -> RetryPolicy {
     let policy = RetryPolicy::builder().max_attempts(max_attempts).backoff(backoff).budget(budget);
     policy.clock(clock.clone()).seed(1).build().expect("within all bounds")

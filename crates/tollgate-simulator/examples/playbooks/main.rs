@@ -1,5 +1,5 @@
-//! Runs the playbooks of docs/resilience.md in virtual time: what goes wrong, and what a remedy
-//! changes for the callers. `--example playbooks NAME` runs one, without a name all.
+//! Runs the playbooks of docs/resilience.md in virtual time: each shows a failure, and how a remedy
+//! changes it for the callers. `--example playbooks NAME` runs one, without a name all.
 
 mod degradation;
 mod failure;

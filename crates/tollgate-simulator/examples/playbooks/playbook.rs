@@ -1,4 +1,4 @@
-//! What a playbook is, and the list of them.
+//! The definition of a playbook, and the list of them.
 
 use super::{degradation, failure};
 use std::{error::Error, fmt::Write as _};
@@ -9,14 +9,14 @@ pub(crate) const SEED: u64 = 1;
 /// A failure with and without its remedies.
 pub(crate) struct Playbook {
     pub(crate) name: &'static str,
-    /// What happens in it.
+    /// A description of the failure.
     pub(crate) about: &'static str,
     /// The names of the figures, and how many decimals they have.
     pub(crate) columns: &'static [(&'static str, usize)],
     pub(crate) run: fn(u64) -> Result<Rows, Box<dyn Error>>,
 }
 
-/// What callers do, and the figures that they see.
+/// The behaviour of the callers, and the figures that they see.
 pub(crate) type Rows = Vec<(&'static str, Vec<f64>)>;
 
 impl Playbook {
@@ -26,7 +26,7 @@ impl Playbook {
         format!("| {} | {} |", self.name.replace('-', " "), names.join(" | "))
     }
 
-    /// Runs it and returns what to print: its name, what happens, and a table.
+    /// Runs it and returns the text to print: its name, its description, and a table.
     pub(crate) fn print(&self, seed: u64) -> Result<String, Box<dyn Error>> {
         let mut table = format!("{}: {}\n\n{}\n", self.name, self.about, self.head());
         table += &format!("|---|{}\n", "---|".repeat(self.columns.len()));

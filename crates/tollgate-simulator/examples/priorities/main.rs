@@ -1,4 +1,5 @@
-//! Prints who is served under overload by the queues of a concurrency limit: the table of docs/adaptive.md.
+//! Prints which calls the queues of a concurrency limit serve under overload: the table of
+//! docs/adaptive.md.
 
 mod queue;
 

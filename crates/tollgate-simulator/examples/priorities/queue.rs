@@ -1,4 +1,4 @@
-//! Calls of three priorities before a server that cannot take them all.
+//! Calls of three priorities to a server that cannot serve them all.
 
 use std::{
     cmp::Reverse,
@@ -18,7 +18,7 @@ pub(crate) const CLASSES: [(Priority, u8); 3] =
 const WORKERS: u64 = 20;
 const MAX_WAITING: u64 = 2 * WORKERS;
 const SERVICE: Duration = Duration::from_millis(20);
-/// A call that takes longer is of no use. Nobody waits for more than half of it.
+/// A call that takes longer is of no use. No call waits for more than half of it.
 const DEADLINE: Duration = Duration::from_millis(200);
 const LENGTH: Duration = Duration::from_secs(20);
 
@@ -28,7 +28,7 @@ pub(crate) enum Queueing {
     ByPriority,
 }
 
-/// How many calls came and were served in time, by urgency.
+/// How many calls arrived and were served in time, by urgency.
 #[derive(Debug, Default)]
 pub(crate) struct Served {
     came: BTreeMap<u8, u64>,
@@ -42,7 +42,7 @@ impl Served {
         of(&self.in_time) as f64 / of(&self.came) as f64
     }
 
-    /// Returns what was served in time as a share of what the server can do.
+    /// Returns the calls served in time as a share of the server's capacity.
     pub(crate) fn goodput(&self) -> f64 {
         let capacity = WORKERS as f64 / SERVICE.as_secs_f64() * LENGTH.as_secs_f64();
         self.in_time.values().sum::<u64>() as f64 / capacity
@@ -53,7 +53,7 @@ impl Served {
 struct Waiting {
     acquire: Pin<Box<Acquire>>,
     call: Call,
-    /// Its place in the list of those who were woken.
+    /// Its number in the list of woken calls.
     number: u64,
 }
 
@@ -63,7 +63,7 @@ struct Call {
     urgency: u8,
 }
 
-/// Notes who was woken.
+/// Records which calls were woken.
 struct Woken(Arc<Mutex<VecDeque<u64>>>, u64);
 
 impl Wake for Woken {
@@ -80,7 +80,7 @@ struct Run {
     limit: Concurrency,
     waiting: BTreeMap<u64, Waiting>,
     woken: Arc<Mutex<VecDeque<u64>>>,
-    /// Calls in work by the time at which they end; a number keeps the order of equal ones.
+    /// Running calls by the time at which they end; a number keeps the order of equal ones.
     in_work: BinaryHeap<Reverse<(Tick, u64)>>,
     slots: BTreeMap<u64, (Permit, Call)>,
     next: u64,
@@ -116,7 +116,7 @@ pub(crate) fn served(
 }
 
 impl Run {
-    /// Ends what ends until `now`, and starts those whom that lets in.
+    /// Ends the calls that are due by `now`, and starts those that are then admitted.
     fn advance(&mut self, now: Tick) {
         while let Some(Reverse((ends, number))) = self.in_work.peek().copied()
             && ends <= now
@@ -174,7 +174,7 @@ impl Run {
             Poll::Pending => drop(self.waiting.insert(number, waiting)),
             Poll::Ready(Err(_)) => {}
             Poll::Ready(Ok(permit)) => {
-                // Between a half and one and a half of the mean.
+                // Between half and one and a half times the mean.
                 let takes = SERVICE.mul_f64(0.5 + self.random.f64());
                 let ends = self.hand.now().saturating_add(takes);
                 self.in_work.push(Reverse((ends, number)));

@@ -11,7 +11,7 @@ use crate::docs;
 use scenario::{DAMPED, LAWS, NONE, NamedLaw, PROBING, Scenario, tuned, untuned};
 use tollgate_simulator::Report;
 
-/// How far a figure of the docs may be off: the last digits depend on the machine's logarithm.
+/// How much a figure of the docs may differ: the last digits depend on the machine's logarithm.
 const TOLERANCE: f64 = 0.02;
 
 /// Checks a law in the scenarios with a page's figures; each figure is a mean over the seeds.

@@ -1,4 +1,4 @@
-//! The model of a server does what queueing theory says, and every run can be repeated.
+//! The model of a server agrees with queueing theory, and every run is repeatable.
 
 use std::time::Duration;
 use tollgate::{RetryPolicy, Tick, adaptive::law::DampedAimd};
@@ -76,7 +76,7 @@ fn an_outage_stops_the_work_and_late_work_is_done() {
 #[test]
 fn contention_makes_each_call_slower() {
     let server = Server::new(100, ServiceTime::Constant(ms(10))).contention(10, 0.1);
-    // Ten at a time are free of it, fifty are not.
+    // Ten calls at a time do not suffer from it, fifty do.
     for (limit, latency) in [(10, 10), (50, 50)] {
         let workload = Workload::new().constant(20_000.0, ms(2000));
         let simulation = Simulation::new(workload, server.clone());

@@ -1,4 +1,4 @@
-//! The playbooks of docs/resilience.md: what each remedy changes, and the tables of the page.
+//! The playbooks of docs/resilience.md: the effect of each remedy, and the tables of the page.
 
 #[path = "../../examples/playbooks/degradation.rs"]
 mod degradation;
@@ -44,7 +44,7 @@ fn a_retry_storm_never_ends_without_a_budget_and_within_three_seconds_with_one()
     for budget in [&budget, &grpc] {
         check!(budget[0] < 1.1 && budget[3] > 0.99, budget);
     }
-    // What gets into a short queue is served in time.
+    // Calls that enter a short queue are served in time.
     check!(none[3] > 0.99 && short_queue[0] > 3.0 && short_queue[3] > 0.99, none, short_queue);
 }
 

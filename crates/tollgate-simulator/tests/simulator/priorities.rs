@@ -1,4 +1,4 @@
-//! Critical calls are served whatever the load, and no capacity is lost to that.
+//! Critical calls are served at any load, and no capacity is lost to that.
 
 #[path = "../../examples/priorities/queue.rs"]
 pub(crate) mod queue;

@@ -1,4 +1,5 @@
-//! Breakers, hedges and self-throttling against what they are made for; `playbooks.rs` has retries.
+//! Breakers, hedges and self-throttling against the failures they are made for; `playbooks.rs` has
+//! retries.
 
 use std::time::Duration;
 use tollgate::{Breaker, Clock, Tick, hedge::HedgePolicy, self_throttle::SelfThrottle};
@@ -8,8 +9,8 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// While the server hangs, a breaker spares callers the wait and the server a backlog that nobody
-/// waits for any more.
+/// While the server hangs, a breaker saves callers the wait, and saves the server a backlog that no
+/// client waits for any more.
 #[test]
 fn a_breaker_frees_its_callers_and_closes_when_the_server_is_back() {
     let hang = Server::new(20, ServiceTime::LogNormal { mean: ms(20), sigma: 0.3 })
@@ -22,7 +23,8 @@ fn a_breaker_frees_its_callers_and_closes_when_the_server_is_back() {
         vec![Client::new().gate(breaker.unwrap())]
     };
     let broken = simulation.clients(breaker).run_unlimited(1);
-    // 850 a second who wait for 200 ms; the breaker opens when they are half of its window of 10 s.
+    // 850 calls a second wait for 200 ms each; the breaker opens when these are half of its window
+    // of 10 s.
     assert!(plain.waiting(16..20) > 150.0, "{}", plain.waiting(16..20));
     assert!(broken.waiting(16..20) < 1.0, "{}", broken.waiting(16..20));
     // The first trials, after 5 s, meet the backlog of 5 s; the next, after 10 s, do not.

@@ -1,4 +1,4 @@
-//! Arrivals come when they should, and limits see them so.
+//! Arrivals come when they should, and limits see them at these times.
 
 use std::time::Duration;
 use tollgate::{Algorithm, Clock, Limiter, Quota, Tick};
@@ -46,7 +46,7 @@ fn poisson_arrivals_have_their_rate_and_spread() {
     assert!(!times.iter().copied().eq(workload.arrivals(4)));
 }
 
-/// 100 per second with a burst of 100: what the algorithms make of the four phases.
+/// 100 per second with a burst of 100: the decisions of the algorithms in the four phases.
 #[test]
 fn the_four_phases_show_the_algorithms_apart() {
     let workload = Workload::four_phases();

@@ -2,7 +2,8 @@
 
 use crate::calendar::{MONTHS, WEEKDAYS, civil};
 
-/// A date as HTTP writes it. Keep one: it is written anew only when the second changes.
+/// A date as HTTP writes it. Keep one and reuse it: the text is written again only when the second
+/// changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Date {
     second: u64,
@@ -15,7 +16,7 @@ impl Default for Date {
     }
 }
 
-/// The last second that four digits of year can say.
+/// The last second whose year has four digits.
 const LAST: u64 = 253_402_300_799;
 
 impl Date {

@@ -6,11 +6,11 @@
 use super::text::{FIELD_MAX, Out, push_name, push_number};
 use std::time::Duration;
 
-/// The most policies in one answer. A decision can have 64; what binds comes first.
+/// The most policies in one response. A decision can have 64; the binding one comes first.
 pub const POLICIES_MAX: usize = 16;
 
-/// The longest list of policies, in bytes: what does not fit is left out. Clients need not take more
-/// than 8 KiB of headers, and these are not the only ones.
+/// The longest list of policies, in bytes; policies beyond it are left out. Clients need not accept
+/// more than 8 KiB of headers, and these are not the only ones.
 pub const LIST_MAX: usize = 2048;
 
 /// Returns whole seconds, rounded up; `None` for times that no client will see.
@@ -33,12 +33,12 @@ pub fn millis(time: Duration) -> Option<u64> {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).ok()
 }
 
-/// How much, over which time: what `RateLimit-Policy` tells of a policy.
+/// How many permits per time: the part of a policy that `RateLimit-Policy` reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
     /// How many pass in `per`.
     pub count: u64,
-    /// In which time.
+    /// The time in which they pass.
     pub per: Duration,
     /// How many can pass at once: the burst, or else the count.
     pub capacity: u64,
@@ -56,8 +56,8 @@ impl Allowance {
         Some(Duration::from_nanos(u64::try_from(ns).ok()?))
     }
 
-    /// Returns the window if it is of whole seconds: the draft has no others, and a window of
-    /// 100 ms is left out rather than told wrong.
+    /// Returns the window if it is a whole number of seconds. The draft has no other windows, so a
+    /// window of 100 ms is omitted rather than misreported.
     #[must_use]
     pub fn window_seconds(&self) -> Option<u64> {
         let window = self.window().filter(|window| window.subsec_nanos() == 0)?;
@@ -74,7 +74,7 @@ pub fn push_policy(out: &mut Vec<u8>, name: &str, allowance: &Allowance) {
     }
 }
 
-/// Appends what is left of a policy: `"name";r=50;t=30`.
+/// Appends the remaining permits of a policy: `"name";r=50;t=30`.
 pub fn push_left(out: &mut Vec<u8>, name: &str, remaining: u64, seconds: Option<u64>) {
     push_name(out, name);
     push_parameter(out, b";r=", remaining);
@@ -83,7 +83,8 @@ pub fn push_left(out: &mut Vec<u8>, name: &str, remaining: u64, seconds: Option<
     }
 }
 
-/// Appends a parameter. A number that no structured field can hold is told as the largest.
+/// Appends a parameter. A number above the largest that a structured field can hold is written as
+/// the largest.
 pub fn push_parameter(out: &mut impl Out, key: &[u8], value: u64) {
     out.put(key);
     push_number(out, value.min(FIELD_MAX));

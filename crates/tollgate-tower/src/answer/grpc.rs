@@ -22,13 +22,13 @@ const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// The most policies in the details: clients need not take more than 8 KiB of headers.
+/// The most policies in the details: clients need not accept more than 8 KiB of headers.
 const VIOLATIONS_MAX: usize = 4;
-/// The longest wait that is told: clients read it into 32 bits. It is 24 days.
+/// The longest wait that is sent: clients read it into 32 bits. It is 24 days.
 const PUSHBACK_MAX_MS: u64 = i32::MAX as u64;
 
 impl Refusal {
-    /// Returns the status of gRPC.
+    /// Returns the gRPC status.
     #[must_use]
     pub const fn grpc_code(self) -> u8 {
         match self {
@@ -62,8 +62,8 @@ impl Headers {
     /// Returns the response to a refused call of gRPC. Its body must be empty, so that the headers
     /// are the trailers.
     ///
-    /// The other headers are there as metadata, for gateways that turn calls into HTTP. A verdict
-    /// that does not refuse is written as if its quota did.
+    /// The other headers are included as metadata, for gateways that turn calls into HTTP. A
+    /// verdict that does not refuse is written as an exceeded quota.
     #[must_use]
     pub fn grpc_response(&self, verdict: &Verdict<'_>) -> Response<()> {
         let refusal = verdict.refusal().unwrap_or(Refusal::QuotaExceeded);
@@ -87,13 +87,13 @@ impl Headers {
     }
 }
 
-/// Returns the milliseconds to wait, if a client can wait so long.
+/// Returns the milliseconds to wait, if clients can read that many.
 fn wait_ms(verdict: &Verdict<'_>) -> Option<u64> {
     let ms = verdict.retry_after().and_then(millis)?;
     (ms <= PUSHBACK_MAX_MS).then_some(ms)
 }
 
-/// Returns when to try again; a negative number means never, and none that nobody knows.
+/// Returns when to try again: negative if no wait helps, `None` if the time is unknown.
 fn pushback(verdict: &Verdict<'_>, out: &mut Vec<u8>) -> Option<HeaderValue> {
     match (wait_ms(verdict), verdict.wait()) {
         (Some(ms), _) => {
@@ -137,8 +137,8 @@ fn write_status(out: &mut Vec<u8>, verdict: &Verdict<'_>, refusal: Refusal, mess
     });
 }
 
-/// Writes a `google.rpc.QuotaFailure.Violation`. Its subject would be the client: it is told the
-/// policy instead.
+/// Writes a `google.rpc.QuotaFailure.Violation`. Its subject is meant to be the client; ours names
+/// the policy instead.
 fn write_violation(out: &mut Vec<u8>, told: &Told<'_>) {
     let name = told.label().name();
     write_message(out, 1, |out| {
@@ -148,7 +148,7 @@ fn write_violation(out: &mut Vec<u8>, told: &Told<'_>) {
     write_bytes(out, 2, Allows(told).to_string().as_bytes());
     write_bytes(out, 4, told.label().unit().name().as_bytes());
     write_bytes(out, 5, name.as_bytes());
-    // A signed number on the wire: nobody has a limit that it cannot hold.
+    // A signed number on the wire: no real limit exceeds it.
     write_number(out, 7, told.decision().limit().min(i64::MAX as u64));
 }
 

@@ -10,7 +10,7 @@ pub struct Jitter {
     percent: u8,
 }
 
-/// Why there is no such jitter.
+/// The error for an invalid jitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JitterError {
     percent: u8,
@@ -23,7 +23,7 @@ impl JitterError {
         "TG-A03"
     }
 
-    /// Returns where the documentation tells more: a page and an anchor.
+    /// Returns where the documentation explains it: a page and an anchor.
     #[must_use]
     pub const fn docs(&self) -> &'static str {
         docs!("http.md#tg-a03")
@@ -44,7 +44,7 @@ impl Jitter {
     /// No jitter, the default.
     pub const NONE: Self = Self { percent: 0 };
 
-    /// Returns a jitter of up to so many hundredths of the window.
+    /// Returns a jitter of up to this percentage of the window.
     ///
     /// # Errors
     ///
@@ -53,13 +53,13 @@ impl Jitter {
         if percent > 100 { Err(JitterError { percent }) } else { Ok(Self { percent }) }
     }
 
-    /// Returns what is added to a wait.
+    /// Returns the time by which a wait is lengthened.
     pub(super) fn of(self, window: Duration, random: impl FnOnce() -> u64) -> Duration {
         if self.percent == 0 {
             return Duration::ZERO;
         }
-        // OVERFLOW: nanoseconds of a `Duration` are below 2^94, a percentage is below 2^7; what is
-        // left after the division is below 2^64, as is the random number.
+        // OVERFLOW: nanoseconds of a `Duration` are below 2^94, a percentage is below 2^7; the
+        // quotient is below 2^64, as is the random number.
         let most = window.as_nanos() * u128::from(self.percent) / 100;
         let most = u64::try_from(most).unwrap_or(u64::MAX);
         let share = (u128::from(most) * u128::from(random())) >> 64;

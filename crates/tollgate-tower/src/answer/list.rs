@@ -1,7 +1,7 @@
-//! Whether a line that somebody else has written is a list of structured fields (RFC 9651).
+//! Whether a line that another server has written is a list of structured fields (RFC 9651).
 //!
-//! Nothing is read from it: it only has to stand beside a line of ours. Line by line is enough,
-//! because lists that are joined by a comma are a list.
+//! No value is read from it: the line only has to be valid beside ours. Checking line by line is
+//! enough, because lists that are joined by a comma are a list.
 
 /// Tells whether this is a list with at least one member.
 pub(super) fn is_list(line: &[u8]) -> bool {
@@ -23,14 +23,15 @@ fn members(mut rest: &[u8]) -> Option<()> {
     }
 }
 
-/// Reads the items of an inner list and its end; returns what is behind it, as all of these do.
+/// Reads the items of an inner list and its end. Returns the rest of the input, as all of
+/// these functions do.
 fn inner_list(mut rest: &[u8]) -> Option<&[u8]> {
     loop {
         rest = match rest {
             [b' ', next @ ..] => next,
             [b')', behind @ ..] => return Some(behind),
             _ => match item(rest)? {
-                // Items stand apart.
+                // Items are separated by spaces.
                 behind @ [b' ' | b')', ..] => behind,
                 _ => return None,
             },
@@ -81,7 +82,7 @@ fn bare(rest: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Reads a string behind its first quote.
+/// Reads a string after its opening quote.
 fn string(mut rest: &[u8]) -> Option<&[u8]> {
     loop {
         rest = match rest {
@@ -94,7 +95,8 @@ fn string(mut rest: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Reads a whole number of 15 digits at most, or one of 12 with three behind the point.
+/// Reads an integer of at most 15 digits, or a decimal of at most 12 with three digits after the
+/// point.
 fn number(rest: &[u8]) -> Option<&[u8]> {
     let behind = digits(rest, 15)?;
     match behind {
@@ -109,7 +111,7 @@ fn digits(rest: &[u8], most: usize) -> Option<&[u8]> {
     (1..=most).contains(&(rest.len() - behind.len())).then_some(behind)
 }
 
-/// Returns what is behind the bytes that fit.
+/// Returns the input after the bytes that fit.
 fn behind(rest: &[u8], fits: impl Fn(u8) -> bool) -> &[u8] {
     let end = rest.iter().position(|byte| !fits(*byte)).unwrap_or(rest.len());
     &rest[end..]
@@ -120,7 +122,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What the independent reader says.
+    /// Returns the verdict of an independent parser.
     fn is_known(line: &str) -> bool {
         let list = sfv::Parser::new(line).parse::<sfv::List>();
         list.is_ok_and(|list| !list.is_empty())
@@ -136,7 +138,7 @@ mod tests {
             ("100;w=60, 5000;w=3600", true),
             ("token, *star;a=b/c, (a 1  \"x\";q=1 );w=1, ()", true),
             ("@-15, %\"caf%c3%a9\"", true),
-            // Revision 07, and other things that are none.
+            // Revision 07, and other lines that are not lists.
             ("limit=100, remaining=50, reset=30", false),
             ("100, 100;window=60;policy=\"x\"", true),
             ("\"p\";r=5,", false),
@@ -159,7 +161,8 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_taken_for_a_list_is_one(line in r#"[a1"\\;=,() :.@?*-]{0,12}"#) {
-            // Bytes and texts in percent are not decoded here, so this is loose about them.
+            // Byte sequences and display strings are not decoded here, so this parser is lenient
+            // about them.
             prop_assume!(!line.contains(':'));
             prop_assert_eq!(is_list(line.as_bytes()), is_known(&line), "{}", line);
         }

@@ -1,4 +1,4 @@
-//! Protobuf, written: each function appends a field to a vector that is used again.
+//! Writes Protobuf: each function appends a field to a vector that is reused.
 //!
 //! A field is a tag (number and wire type) and a value. Fields above 15 have longer tags; no
 //! message here has one.
@@ -9,7 +9,7 @@ pub mod wire_type {
     pub const VARINT: u8 = 0;
     /// Eight bytes.
     pub const FIXED64: u8 = 1;
-    /// A length, and so many bytes.
+    /// A length, and that many bytes.
     pub const BYTES: u8 = 2;
     /// Four bytes.
     pub const FIXED32: u8 = 5;
@@ -36,27 +36,27 @@ pub fn write_number(out: &mut Vec<u8>, field: u8, value: u64) {
     }
 }
 
-/// Writes a number even if it is zero: in a `oneof` it says which one it is.
+/// Writes a number even if it is zero: in a `oneof`, the field says which variant it is.
 pub fn write_number_always(out: &mut Vec<u8>, field: u8, value: u64) {
     out.push(tag(field, wire_type::VARINT));
     write_varint(out, value);
 }
 
-/// Writes a text, or bytes; nothing is left out.
+/// Writes a string, or bytes, even if they are empty.
 pub fn write_bytes(out: &mut Vec<u8>, field: u8, value: &[u8]) {
     out.push(tag(field, wire_type::BYTES));
     write_varint(out, value.len() as u64);
     out.extend_from_slice(value);
 }
 
-/// Writes a floating-point number, even zero: in a `oneof` it says which one it is.
+/// Writes a floating-point number, even zero: in a `oneof`, the field says which variant it is.
 pub fn write_double(out: &mut Vec<u8>, field: u8, value: f64) {
     out.push(tag(field, wire_type::FIXED64));
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Writes a message within the message. Its length stands before it, and is known after it: one
-/// byte is left for it, and a long message is moved on.
+/// Writes a message within the message. Its length precedes it but is known only after it: one byte
+/// is reserved for the length, and a long message is shifted.
 pub fn write_message(out: &mut Vec<u8>, field: u8, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&[tag(field, wire_type::BYTES), 0]);
     let start = out.len();

@@ -1,6 +1,6 @@
-//! Numbers and texts, as headers and JSON write them. Each function appends to what is there.
+//! Numbers and strings, as headers and JSON write them. Each function appends to its output.
 
-/// What is written to: a `Vec`, or room on the stack.
+/// The destination of the text: a `Vec`, or a buffer on the stack.
 pub trait Out {
     /// Appends.
     fn put(&mut self, bytes: &[u8]);
@@ -13,11 +13,11 @@ impl Out for Vec<u8> {
     }
 }
 
-/// A usual field, without an allocation.
+/// Holds a field of usual length without an allocation.
 pub(super) struct Line {
     room: [u8; 128],
     used: usize,
-    /// All of it, once it did not fit.
+    /// The whole field, once it did not fit.
     long: Vec<u8>,
 }
 
@@ -61,7 +61,7 @@ pub fn push_number(out: &mut impl Out, number: u64) {
     out.put(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Appends a text of JSON, in quotes.
+/// Appends a JSON string, in quotes.
 pub fn push_text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let is_plain = |byte: u8| byte >= 0x20 && byte != b'"' && byte != b'\\';
@@ -82,8 +82,9 @@ pub fn push_text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Appends the name of a policy in quotes, alike for structured fields and for JSON. A name of visible ASCII stands as it
-/// is. In any other name all other bytes, and `%`, stand as their numbers, as in a URL: `%C3%A9`.
+/// Appends the name of a policy in quotes, alike for structured fields and for JSON. A name of
+/// visible ASCII is written as it is. In any other name, all other bytes and `%` are
+/// percent-encoded, as in a URL: `%C3%A9`.
 pub(super) fn push_name(out: &mut Vec<u8>, name: &str) {
     if name.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) {
         return push_text(out, name);
@@ -94,7 +95,8 @@ pub(super) fn push_name(out: &mut Vec<u8>, name: &str) {
     push_text(out, &String::from_utf8_lossy(&spelled));
 }
 
-/// Appends a text as `grpc-message` and URLs have it: what is not visible ASCII, and `%`, as its number.
+/// Appends a text as `grpc-message` and URLs have it: `%`, and all but visible ASCII,
+/// percent-encoded.
 pub(super) fn push_message(out: &mut Vec<u8>, text: &str) {
     for byte in text.bytes() {
         match byte {
@@ -113,12 +115,12 @@ fn digits(byte: u8, of: &[u8; 16]) -> [u8; 2] {
     [of[usize::from(byte >> 4)], of[usize::from(byte & 15)]]
 }
 
-/// Whether base64 is filled up with `=`.
+/// Whether base64 is padded with `=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Padding {
-    /// It is, as structured fields want it.
+    /// Padded, as structured fields require.
     Padded,
-    /// It is not, as gRPC wants it.
+    /// Not padded, as gRPC wants it.
     Bare,
 }
 

@@ -1,4 +1,4 @@
-//! A body that is handed on at so many bytes per second.
+//! A body that is passed on at a number of bytes per second.
 
 use crate::{
     client::counts::Count,
@@ -20,11 +20,11 @@ use tollgate::{Clock, Limiter, Quota, Refused, Wait};
 
 /// The largest piece, in bytes: bodies that share a limiter take turns after each.
 const PIECE_MAX: u64 = 65_536;
-/// When to ask again if as many wait as may, or if the quota gives nothing: soon enough for a
-/// person who raises it, and too rarely to be felt.
+/// The pause before another try if the queue is full, or if the quota gives nothing: short for a
+/// person who raises the quota, and long enough that the tries cost little.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Where bodies get their bytes from.
+/// The limiter from which bodies take their permits.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) kind: Kind,
@@ -33,12 +33,12 @@ pub(super) struct Source {
 
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
-    /// Each has its own.
+    /// Each body has a limiter of its own.
     Each(Arc<Each>),
     Shared(Limiter),
 }
 
-/// Bytes that were handed on.
+/// Bytes that were passed on.
 #[derive(Debug, Default)]
 pub(super) struct ByteCounters {
     pub(super) at_once: Count,
@@ -49,7 +49,7 @@ pub(super) struct ByteCounters {
 pub(super) struct Each {
     pub(super) quota: Quota,
     pub(super) clock: Clock,
-    /// Made of the same to see that it can be.
+    /// Built from the same settings, to check that they are valid.
     pub(super) sample: Limiter,
 }
 
@@ -74,24 +74,24 @@ impl Source {
 }
 
 pin_project! {
-    /// A body that is handed on at so many bytes per second; made by
+    /// A body that is passed on at a number of bytes per second; made by
     /// [`Bandwidth`](super::Bandwidth).
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped at any time: what was waited for and not handed on goes to the next.
+    /// It may be dropped at any time: permits of bytes that were not passed on go to the next body.
     pub struct ShapedBody<B> {
         #[pin]
         body: B,
         source: Option<Source>,
         // Made for the first frame: most requests have none.
         limiter: Option<Limiter>,
-        // What has come from the body and was not handed on.
+        // Bytes that the body has yielded and that were not passed on yet.
         rest: Bytes,
-        // On the heap, and for all pieces, so that this can be moved if the body can.
+        // Boxed once for all pieces, so that this body is `Unpin` if the inner one is.
         wait: Option<Pin<Box<Option<Wait>>>>,
         pause: Option<Pin<Box<Timeout<Pending<()>>>>>,
-        // The piece that is to be handed on was not there at once.
+        // The next piece has had to wait.
         has_waited: bool,
     }
 }
@@ -109,7 +109,7 @@ impl<B> ShapedBody<B> {
         }
     }
 
-    /// Hands on the next piece of the rest, when it is time.
+    /// Passes on the next piece of the rest, when its permits are there.
     fn poll_piece(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Bytes> {
         let this = self.project();
         let Some(source) = this.source else {
@@ -122,7 +122,7 @@ impl<B> ShapedBody<B> {
         let slot = this.wait.get_or_insert_with(|| Box::pin(None));
         loop {
             if let Some(pause) = this.pause {
-                // It always ends with the time being over.
+                // The inner future is pending for ever, so the pause always ends by timeout.
                 let _over = ready!(pause.as_mut().poll(context));
                 *this.pause = None;
             }
@@ -159,7 +159,7 @@ impl<B> ShapedBody<B> {
     }
 }
 
-/// Lets the rest of a body pass as it is.
+/// Lets the rest of a body pass unshaped.
 fn unshaped(source: &mut Option<Source>, rest: &mut Bytes) -> Bytes {
     tracing::warn!(target: "tollgate", 
         "a body passes without shaping: there is no runtime with timers");
@@ -167,13 +167,13 @@ fn unshaped(source: &mut Option<Source>, rest: &mut Bytes) -> Bytes {
     std::mem::take(rest)
 }
 
-/// Tells whether this is a runtime without timers, in which a limiter's wait would panic.
+/// Tells whether the current runtime has no timers, so that a limiter's wait would panic.
 fn lacks_timers() -> bool {
     let is_runtime = tokio::runtime::Handle::try_current().is_ok();
     is_runtime && timer::timeout(PAUSE, std::future::pending::<()>()).is_err()
 }
 
-/// Returns how much of the rest is waited for at once.
+/// Returns how many bytes of the rest to wait for at once.
 fn piece(limiter: &Limiter, rest: &Bytes) -> u64 {
     let quota = limiter.quota();
     let capacity = if quota.is_unlimited() { PIECE_MAX } else { quota.capacity().max(1) };

@@ -1,8 +1,8 @@
-//! Structured fields (RFC 9651), as much of them as the fields of rate limits use: lists and
-//! dictionaries of items with parameters. Inner lists are no part of those fields and fail.
+//! Structured fields (RFC 9651), as far as the fields of rate limits use them: lists and
+//! dictionaries of items with parameters. Those fields have no inner lists, so inner lists fail.
 //!
-//! Any fault fails the whole field, as the standard wants it. A field has bounds: what is longer
-//! fails, too.
+//! Any fault fails the whole field, as the standard requires. So does a field beyond the bounds
+//! below.
 
 /// The most bytes of a field, all its lines together.
 pub(super) const MOST_BYTES: usize = 4096;
@@ -85,7 +85,7 @@ fn members<'a, M>(text: &'a str, member: impl Fn(&mut Cursor<'a>) -> Option<M>) 
     }
 }
 
-/// What is still to be read.
+/// The rest of the input.
 #[derive(Debug)]
 struct Cursor<'a> {
     rest: &'a str,
@@ -169,7 +169,7 @@ impl<'a> Cursor<'a> {
             }
             b'%' => {
                 self.take(b'%');
-                // Escapes are not judged: nothing is read out of a display string.
+                // Escapes are not checked: nothing is read from a display string.
                 self.string().map(|_| Bare::Other)
             }
             _ => None,
@@ -220,7 +220,7 @@ impl<'a> Cursor<'a> {
 mod tests {
     use super::*;
 
-    /// Writes an item the short way, to compare.
+    /// Writes an item in a short form, to compare.
     fn short(item: &Item<'_>) -> String {
         let bare = |bare: &Bare| match bare {
             Bare::Integer(number) => number.to_string(),

@@ -1,7 +1,8 @@
-//! What a refusal of gRPC says: the status, the pushback, and the `RetryInfo` in its details.
+//! Reads the refusal of a gRPC server: the status, the pushback, and the `RetryInfo` in its
+//! details.
 //!
 //! Only a response without messages has them in its headers; that is how servers refuse. Trailers
-//! after a body are not seen here.
+//! after a body are not read here.
 
 use super::learned::RetryWhen;
 use http::HeaderMap;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 /// The longest text of `grpc-status-details-bin`.
 const MOST_TEXT: usize = 16 * 1024;
-/// The most fields of a message that are looked at.
+/// The most fields of a message that are read.
 const MOST_FIELDS: usize = 256;
 
 /// Returns the status in the headers, if there is one.
@@ -17,7 +18,7 @@ pub(super) fn status(headers: &HeaderMap) -> Option<u32> {
     headers.get("grpc-status")?.to_str().ok()?.parse().ok()
 }
 
-/// Returns what the pushback says: a number that is negative, or none at all, forbids to retry.
+/// Returns the pushback: a negative or unreadable number forbids retries.
 pub(super) fn pushback(headers: &HeaderMap) -> Option<RetryWhen> {
     let value = headers.get("grpc-retry-pushback-ms")?;
     let ms = value.to_str().ok().and_then(|text| text.parse::<i64>().ok());
@@ -65,7 +66,7 @@ fn delay(info: &[u8]) -> Option<Duration> {
         let (1, Value::Bytes(duration)) = field? else { continue };
         for field in Fields::of(duration) {
             match field? {
-                // Negative numbers are written as those of 64 bits.
+                // Negative numbers are encoded in 64 bits.
                 (1, Value::Number(number)) => seconds = number.cast_signed(),
                 (2, Value::Number(number)) => nanos = number.cast_signed(),
                 _ => {}
@@ -120,7 +121,7 @@ impl<'a> Fields<'a> {
         for place in 0..10 {
             let (byte, rest) = self.rest.split_first()?;
             self.rest = rest;
-            // The tenth byte has one bit to give; the others are cut off, as elsewhere.
+            // The tenth byte contributes one bit; the others are cut off, as in other decoders.
             number |= u64::from(byte & 0x7f) << (7 * place);
             if byte & 0x80 == 0 {
                 return Some(number);
@@ -221,7 +222,7 @@ mod tests {
             ("", Some(None)),
             ("CAg=", Some(None)),
             ("CAg", Some(None)),
-            // A field cut off, a length beyond the end, a digit that is none, too much padding.
+            // A truncated field, a length beyond the end, an invalid digit, too much padding.
             ("CA", None),
             ("Gv8B", None),
             ("C!g=", None),

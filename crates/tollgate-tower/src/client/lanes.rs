@@ -15,7 +15,7 @@ pub(super) struct Lanes {
     manner: Manner,
     clock: Clock,
     lines: Mutex<HashMap<u64, Entry>>,
-    /// For those that find no place.
+    /// For keys that find no place.
     shared: Arc<Line>,
 }
 
@@ -31,9 +31,9 @@ impl Lanes {
         Self { most, max_waiting, manner, clock, lines: Mutex::default(), shared }
     }
 
-    /// Returns the lane of a key. If there is no room, one that nobody uses is forgotten: an idle
-    /// one, or else the one that was used least recently. If all are in use, the key shares a lane
-    /// with the others that find no place.
+    /// Returns the lane of a key. If all places are taken, an unused lane is forgotten: an idle
+    /// one, otherwise the least recently used one. If all are in use, the key shares a lane with
+    /// the others that find no place.
     pub(super) fn get(&self, key: u64, counts: &Counts) -> Arc<Line> {
         let now = self.clock.now();
         let mut lines = self.lines();

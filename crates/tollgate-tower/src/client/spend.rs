@@ -1,9 +1,9 @@
-//! How to use what is left.
+//! How to use the calls that are left.
 
 use super::lane::share;
 use std::time::Duration;
 
-/// How to use what the server says is left. None of them uses more than that.
+/// How to use the calls that the server says are left. No variant uses more than that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Spend {
@@ -11,8 +11,8 @@ pub enum Spend {
     Burst,
     /// Evenly over the time it has to last.
     Even,
-    /// At once while more than so many percent of the limit are left, then evenly. Evenly from the
-    /// start if the server does not say what its limit is.
+    /// At once while more than this percentage of the limit is left, then evenly. Evenly from the
+    /// start if the server does not report its limit.
     EvenBelow(u8),
 }
 

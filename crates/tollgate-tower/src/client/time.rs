@@ -6,13 +6,13 @@ use std::time::Duration;
 
 /// The longest text of a time.
 const MOST_BYTES: usize = 64;
-/// More than that is no distance but a Unix time: 31 years.
+/// A larger number is not a distance but a Unix time: 31 years.
 const EPOCH_FROM: u64 = 1_000_000_000;
-/// More than that is a Unix time in milliseconds.
+/// A larger number is a Unix time in milliseconds.
 const EPOCH_MS_FROM: u64 = 1_000_000_000_000;
 
-/// Returns how long after `wall` a time lies that is written in any of the ways servers use: zero
-/// if it does not.
+/// Returns how long after `wall` a time lies, in any of the forms that servers write: zero if it
+/// lies before.
 ///
 /// A number is a Unix time in milliseconds above 10^12 and in seconds above 10^9; below, it is the
 /// distance in seconds.
@@ -85,11 +85,11 @@ fn length(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(total)
 }
 
-/// Reads a date of HTTP in any of its three forms, as time since the Unix epoch. Times before that
+/// Reads an HTTP date in any of its three forms, as time since the Unix epoch. Times before that
 /// count as the epoch.
 ///
-/// The zone `UTC` is taken for `GMT`: some servers write that. `wall` decides in which century two
-/// digits of year lie: more than 50 years ahead means the one before.
+/// The zone `UTC` is read as `GMT`, because some servers write it. `wall` decides the century of a
+/// two-digit year: if the date would be more than 50 years ahead, it is in the century before.
 pub(super) fn date(text: &str, wall: Duration) -> Option<Duration> {
     let text = text.trim();
     if !text.is_ascii() || text.len() > MOST_BYTES {
@@ -122,8 +122,8 @@ pub(super) fn date(text: &str, wall: Duration) -> Option<Duration> {
     Some(Duration::from_secs(seconds((year, month, day), clock(time)?)?))
 }
 
-/// Reads a time of RFC 3339, as time since the Unix epoch. The seconds may be left out, as by
-/// Atlassian: `2027-01-15T08:01Z` is the full minute.
+/// Reads an RFC 3339 time, as time since the Unix epoch. The seconds may be missing, as Atlassian
+/// writes it: `2027-01-15T08:01Z` is the full minute.
 fn rfc3339(text: &str) -> Option<Duration> {
     if !text.is_ascii() || text.len() > MOST_BYTES {
         return None;
@@ -134,7 +134,7 @@ fn rfc3339(text: &str) -> Option<Duration> {
     let month = digits(parts.next()?, 2)?;
     let day = digits(parts.next()?, 2)?;
     let rest = rest.strip_prefix(['T', 't', ' '])?;
-    // Without seconds the sixth character is that of the zone.
+    // Without seconds the sixth character belongs to the zone.
     let has_seconds = rest.as_bytes().get(5) == Some(&b':');
     let (time, rest) = rest.split_at_checked(if has_seconds { 8 } else { 5 })?;
     let time = if has_seconds { clock(time)? } else { clock(&format!("{time}:00"))? };
@@ -160,7 +160,7 @@ fn rfc3339(text: &str) -> Option<Duration> {
     Some(Duration::from_secs(at) + fraction)
 }
 
-/// Reads `08:49:37` as seconds of the day. A leap second is there.
+/// Reads `08:49:37` as seconds of the day. A leap second is allowed.
 fn clock(text: &str) -> Option<u64> {
     let mut parts = text.split(':');
     let mut next = |most| parts.next().and_then(|part| digits(part, 2)).filter(|it| *it <= most);
@@ -168,7 +168,7 @@ fn clock(text: &str) -> Option<u64> {
     parts.next().is_none().then_some(seconds)
 }
 
-/// Reads exactly so many digits.
+/// Reads exactly this many digits.
 fn digits(text: &str, count: usize) -> Option<u64> {
     let fits = text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit());
     if fits { text.parse().ok() } else { None }
@@ -183,9 +183,9 @@ fn month_of(text: &str) -> Option<u64> {
     Some(index as u64 + 1)
 }
 
-/// Returns the year that two digits mean.
+/// Returns the full year of a two-digit year.
 fn century(year: u64, wall: Duration) -> u64 {
-    // A year of 365.2425 days is near enough to tell centuries apart.
+    // A year of 365.2425 days is exact enough to find the century.
     let this = 1970 + wall.as_secs() / 31_556_952;
     let year = this - this % 100 + year;
     if year > this + 50 { year - 100 } else { year }

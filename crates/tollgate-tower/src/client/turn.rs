@@ -1,15 +1,16 @@
-//! Waiting for one's turn at a lane, in order of arrival.
+//! A queue of calls that wait for a lane, in order of arrival.
 //!
-//! Only the first in line looks at the lane and sets a timer for it. An answer wakes the first, and
-//! only a stop wakes all, so that those for whom it is too long go at once.
+//! Only the first call in the queue looks at the lane and sets a timer for it. An answer wakes the
+//! first; only a stop wakes all, so that calls that would wait too long fail at once.
 //!
-//! A future that nobody polls any more must not hold up the others. So those behind keep an eye on
-//! the first, the second in line each second, the third every other second, and so on: that is few
-//! looks, however long the line is. If the first does not go within a second although it could, it
-//! loses its place. When it is polled again, it has it back.
+//! A future that is no longer polled must not hold up the others. So the calls behind the first
+//! check on it: the second every second, the third every other second, and so on. That is few
+//! checks, however long the queue is. If the first call does not start within a second although it
+//! could, it loses its place. When it is polled again, it gets its place back.
 //!
-//! Between its turn and its start a call may have to wait for the service further in. It starts only
-//! if it is still its turn then, so that it does not start after a refusal that came meanwhile.
+//! Between the front of the queue and its start, a call may have to wait for the service further
+//! in. It starts only if it is still first then, so that it does not start after a refusal that
+//! came meanwhile.
 
 use super::{
     lane::{Lane, Manner},
@@ -24,10 +25,10 @@ use std::{
 };
 use tollgate::{Clock, Tick};
 
-/// How long the first in line may sleep when it could go.
+/// How long the first call in the queue may stay asleep when it could start.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A lane and those who wait for it.
+/// A lane and the calls that wait for it.
 #[derive(Debug)]
 pub(super) struct Line {
     state: Mutex<State>,
@@ -38,14 +39,14 @@ pub(super) struct Line {
 #[derive(Debug)]
 struct State {
     lane: Lane,
-    /// Whoever waits, by order of arrival.
+    /// The waiting calls, by order of arrival.
     waiting: BTreeMap<u64, Waker>,
     next_ticket: u64,
-    /// When the first may go, or since when it could, as far as somebody has noticed.
+    /// When the first call may start, or since when it could, as far as any call has noticed.
     due: Option<Tick>,
 }
 
-/// A place in a line; leaves when dropped.
+/// A place in the queue; dropping it leaves the queue.
 #[derive(Debug)]
 pub(super) struct Turn {
     line: Arc<Line>,
@@ -54,21 +55,21 @@ pub(super) struct Turn {
     timer: Timer,
 }
 
-/// A call in the air. Dropped without an answer, it counts as lost.
+/// A call in flight. If it is dropped without an answer, it counts as lost.
 #[derive(Debug)]
 pub(super) struct Flight {
     line: Arc<Line>,
     number: Option<u64>,
 }
 
-/// Why somebody does not wait.
+/// The reason why a call does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoTurn {
-    /// It would take so long, or longer.
+    /// It would take at least this long.
     TooLong(Duration),
-    /// So many wait already.
+    /// This many calls wait already.
     Full(usize),
-    /// There are no timers to wait by.
+    /// There are no timers for the wait.
     NoTimers,
 }
 
@@ -84,7 +85,7 @@ impl Line {
         state.waiting.is_empty() && state.lane.is_idle(now)
     }
 
-    /// Returns why somebody who came now would not wait, if it is certain to take longer than until
+    /// Returns why a call that arrived now would not wait, if its start is certain to come after
     /// the deadline.
     pub(super) fn too_long(&self, deadline: Tick) -> Option<NoTurn> {
         let now = self.clock.now();
@@ -95,11 +96,11 @@ impl Line {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // The machine has no half-made states: whoever panicked left it whole.
+        // The state machine changes in whole steps, so a panic leaves it consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the lane, and then wakes whoever has to look at it: the first, or all.
+    /// Changes the lane, and then wakes the calls that have to look at it: the first, or all.
     fn change(&self, change: impl FnOnce(&mut Lane, Tick) -> Whom) {
         let now = self.clock.now();
         let mut state = self.state();
@@ -113,13 +114,13 @@ impl Line {
     }
 }
 
-/// Takes a waker out. Whoever is woken leaves another when it looks; wakers are other people's code,
-/// which must not run, nor be cloned or dropped, under the lock.
+/// Takes a waker out. A woken call leaves another when it looks. Wakers are foreign code, which
+/// must not run, nor be cloned or dropped, under the lock.
 fn take(waker: &mut Waker) -> Waker {
     std::mem::replace(waker, Waker::noop().clone())
 }
 
-/// Who has to look at a lane that has changed.
+/// The calls that have to look at a lane that has changed.
 enum Whom {
     First,
     All,
@@ -130,7 +131,7 @@ impl Turn {
         Self { line, deadline, ticket: None, timer: Timer::default() }
     }
 
-    /// Is ready as soon as it is its turn.
+    /// Becomes ready as soon as the call may start.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), NoTurn>> {
         loop {
             let until = match self.look(context.waker()) {
@@ -144,7 +145,7 @@ impl Turn {
         }
     }
 
-    /// Starts a call, if it is still its turn.
+    /// Starts the call, if it is still first.
     pub(super) fn start(&self) -> Option<Flight> {
         let now = self.line.clock.now();
         let mut state = self.line.state();
@@ -156,11 +157,11 @@ impl Turn {
         Some(Flight { line: Arc::clone(&self.line), number })
     }
 
-    /// Is answered, or says until when to wait unless it is woken.
+    /// Returns the result if it is known, otherwise until when to wait unless woken.
     fn look(&mut self, waker: &Waker) -> Result<Result<(), NoTurn>, Tick> {
         let line = Arc::clone(&self.line);
         let now = line.clock.now();
-        // Both end after the lock is released, as they are declared before.
+        // Both are dropped after the lock is released, because they are declared before it.
         let (mut spare, _deposed);
         spare = waker.clone();
         let mut guard = line.state();
@@ -196,7 +197,7 @@ impl Turn {
 }
 
 impl State {
-    /// Returns how many are ahead. Whoever has no ticket is behind all.
+    /// Returns how many calls are ahead. A call without a ticket is behind all.
     fn place(&self, ticket: Option<u64>) -> usize {
         match ticket {
             Some(ticket) => self.waiting.range(..ticket).count(),
@@ -204,8 +205,8 @@ impl State {
         }
     }
 
-    /// Notes when the first in line may go. If it has slept too long since, it loses its place to
-    /// the next. Returns wakers to be used and dropped without the lock.
+    /// Notes when the first call may start. If it has been asleep too long since, it loses its
+    /// place to the next. Returns wakers to be used and dropped without the lock.
     fn depose(&mut self, ticket: Option<u64>, next: Tick, now: Tick) -> Option<Deposed> {
         if next > now {
             self.due = Some(next);
@@ -224,7 +225,7 @@ impl State {
     }
 }
 
-/// Whom to wake when the first in line has lost its place, and its own waker.
+/// The next call to wake when the first has lost its place, and the waker of the first.
 struct Deposed {
     _sleeper: Option<Waker>,
     next: Option<Waker>,
@@ -239,7 +240,7 @@ impl Drop for Deposed {
 }
 
 impl Drop for Turn {
-    /// Leaves the line. The next one looks, if this was the first.
+    /// Leaves the queue. If this was the first call, the next one looks at the lane.
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
         let mut state = self.line.state();
@@ -255,7 +256,7 @@ impl Drop for Turn {
 }
 
 impl Flight {
-    /// Takes the answer in. Tells whether it stopped all calls.
+    /// Processes the answer. Tells whether it stopped all calls.
     pub(super) fn answer(mut self, learned: &Learned) -> bool {
         let mut has_stopped = false;
         if let Some(number) = self.number.take() {

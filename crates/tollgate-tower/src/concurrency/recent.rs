@@ -1,5 +1,5 @@
-//! What a layer did lately: for the hook of a degraded service, and for the header that names the
-//! lowest priority served.
+//! The recent decisions of a layer: for the hook of a degraded service, and for the header that
+//! names the lowest priority served.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -17,7 +17,7 @@ pub enum Degradation {
     Ended,
 }
 
-/// Gets each change.
+/// Receives each change.
 pub(super) type DegradationHook = Arc<dyn Fn(Degradation) + Send + Sync>;
 
 /// The time over which a service counts as degraded.
@@ -38,7 +38,7 @@ struct RecentState {
     lowest_served: Option<Priority>,
 }
 
-/// The decisions of a time.
+/// The decisions of one window.
 #[derive(Clone, Copy)]
 struct Window {
     since: Tick,
@@ -108,8 +108,8 @@ impl Window {
         }
     }
 
-    /// Begins a new window if this one is over, and returns the one before the new one: an empty
-    /// one if nothing came for a whole window.
+    /// If this window is over, begins a new one and returns the window right before the new one: an
+    /// empty window if no request came for a whole window.
     fn roll(&mut self, now: Tick, length: Duration) -> Option<Self> {
         let age = now.since(self.since);
         if age < length {

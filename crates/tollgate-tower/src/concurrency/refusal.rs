@@ -14,9 +14,9 @@ use tollgate::{Answer, Decision, Full, Outcome, Tick};
 pub(super) enum Why {
     /// The request has no key.
     NoKey,
-    /// So many requests may be in flight, and are.
+    /// As many requests as allowed are in flight.
     Full { limit: u64 },
-    /// The key is new, and too many are in use.
+    /// The key is new, and too many keys are in use.
     TooManyKeys { limit: u64 },
     /// The request is not urgent enough for the load.
     Shed { limit: u64 },
@@ -59,7 +59,7 @@ impl SharedLimit {
         self.write_lowest_served(response.headers_mut());
         let part = self.part.get().copied().unwrap_or("concurrency");
         let refused = RefusedBy::new(part, reason, verdict.retry_after());
-        // A hook may have made another response: it did not run either.
+        // A hook may have made another response: the request did not run either.
         response.extensions_mut().insert(NotRun);
         response.extensions_mut().insert(refused);
         response

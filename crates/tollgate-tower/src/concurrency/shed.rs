@@ -8,7 +8,7 @@ use std::{
 };
 use tollgate::{Priority, Tick};
 
-/// When to refuse the least urgent requests, although there are slots.
+/// The rules for refusing the least urgent requests although there are slots.
 ///
 /// The layer looks at the pressure once per [`every`](Self::every). Above the threshold it serves
 /// one priority fewer, the least urgent first; below [`recover_at`](Self::recover_at) times the
@@ -148,7 +148,7 @@ impl Shedder {
             return priority.urgency() > state.lowest;
         }
         let periods_late = now.since(state.next_at).as_nanos() / self.rules.every.as_nanos();
-        // One request takes the measure; the others go on with the old level meanwhile.
+        // One request measures the pressure; the others keep the old level meanwhile.
         state.next_at = now.saturating_add(self.rules.every);
         let waits = std::mem::take(&mut state.waits);
         let lowest = state.lowest;
@@ -242,7 +242,7 @@ mod tests {
             (14_000, 5.0, 1),
             (15_000, 5.0, 0),
             (16_000, 5.0, 0), // critical requests are never shed
-            (30_000, 5.0, 7), // nobody came for long
+            (30_000, 5.0, 7), // no request came for a long time
         ]
         .into_iter()
         .enumerate()
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn only_a_standing_queue_is_pressure() {
         let shedder = Shedder::new(Shedding::queue_delay(Duration::from_millis(20)), Tick::ZERO);
-        // at, waits of the served, waits of the refused, the lowest that is served
+        // at, waits of served requests, waits of refused ones, the lowest priority served
         for (row, (at_s, served_ms, refused_ms, expected)) in [
             (1, &[30, 50][..], &[][..], 6),
             (2, &[30, 0, 500], &[], 7), // one found a slot at once: a burst

@@ -94,7 +94,7 @@ pub type ConcurrencyBody<B> = GuardedBody<B, HeldSlot>;
 /// The slot of a response, which its body holds.
 pub struct HeldSlot {
     slot: Slot,
-    /// What the law gets when the body has ended; `None` if it has its sample.
+    /// The outcome to record when the body has ended; `None` if it is recorded already.
     at_end: Option<CallOutcome>,
 }
 
@@ -113,7 +113,7 @@ impl HeldSlot {
 }
 
 impl BodyGuard for HeldSlot {
-    /// gRPC says here how a call went.
+    /// gRPC reports here how a call went.
     fn trailers(&mut self, trailers: &HeaderMap) {
         if let Some(outcome @ (CallOutcome::Success | CallOutcome::Failure)) = &mut self.at_end
             && let Some(status) = Classify::outcome_of_trailers(trailers)

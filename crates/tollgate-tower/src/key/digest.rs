@@ -4,15 +4,14 @@
 //! 64 bytes that holds the *hash key*, padded with zeros, and then the secret. The state after that
 //! block is kept, so a secret of up to 55 bytes costs one round of the hash.
 //!
-//! Why not SipHash, which is faster: it hides nothing from whoever knows its key, so a fleet would
-//! need a secret in its configuration before the first request. SHA-256 hides long random secrets
-//! under a key that everybody knows. Half of the digest is kept, so nothing can be appended to a
-//! secret by knowing its digest.
+//! Why not SipHash, which is faster: its key has to be secret, so a fleet would need a secret in
+//! its configuration before the first request. SHA-256 hides long random secrets under a public
+//! key. Only half of the digest is kept, so knowing it does not let anyone append to a secret.
 
 /// How many bytes of a digest stand for a secret.
 pub(super) const DIGEST: usize = 16;
 const BLOCK: usize = 64;
-/// The block that stands before a secret where the user gives no key.
+/// The block that precedes a secret if the user sets no hash key.
 const PUBLIC: &[u8] = b"tollgate: secrets in keys, version 1";
 
 const START: [u32; 8] = [
@@ -38,17 +37,17 @@ const ROUND: [u32; 64] = [
     0x748f_82ee, 0x78a5_636f, 0x84c8_7814, 0x8cc7_0208, 0x90be_fffa, 0xa450_6ceb, 0xbef9_a3f7, 0xc671_78f2,
 ];
 
-/// What secrets are hashed under: the state of SHA-256 after the block of the key.
+/// A hash key: the state of SHA-256 after the block of the key.
 #[derive(Clone)]
 pub(super) struct HashKey([u32; 8]);
 
 impl HashKey {
-    /// How long a key of the user's may be. Shorter ones can be guessed, longer ones do not fit.
+    /// The allowed length of a user's key. Shorter keys can be guessed, longer ones do not fit.
     pub(super) const LENGTH: std::ops::RangeInclusive<usize> = 16..=BLOCK;
-    /// The key that everybody knows.
+    /// The public key.
     pub(super) const PUBLIC: &'static Self = &Self::of(PUBLIC);
 
-    /// Makes a key of up to 64 bytes; what is beyond is not looked at.
+    /// Makes a key of up to 64 bytes; further bytes are ignored.
     pub(super) const fn of(key: &[u8]) -> Self {
         let (mut block, mut at) = ([0; BLOCK], 0);
         while at < key.len() && at < BLOCK {
@@ -58,7 +57,7 @@ impl HashKey {
         Self(compress(START, &block))
     }
 
-    /// Returns what stands for a secret.
+    /// Returns the hash that replaces a secret.
     pub(super) fn hide(&self, secret: &[u8]) -> [u8; DIGEST] {
         let whole = finish(self.0, BLOCK, secret);
         let mut half = [0; DIGEST];
@@ -72,7 +71,7 @@ pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
     finish(START, 0, bytes)
 }
 
-/// Takes in the rest of a message of which `before` bytes, whole blocks, have been taken in.
+/// Hashes the rest of a message whose first `before` bytes, whole blocks, are hashed already.
 fn finish(mut state: [u32; 8], before: usize, rest: &[u8]) -> [u8; 32] {
     let (blocks, tail) = rest.as_chunks::<BLOCK>();
     for block in blocks {
@@ -112,7 +111,8 @@ const fn compress(state: [u32; 8], block: &[u8; BLOCK]) -> [u32; 8] {
         t += 1;
     }
     let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = state;
-    // Eight rounds at a time, after which each letter is in its own place again: nothing is moved.
+    // Eight rounds at a time, after which each variable is in its own place again: nothing is
+    // moved.
     macro_rules! round {
         ($a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident $t:expr) => {
             let big1 = $e.rotate_right(6) ^ $e.rotate_right(11) ^ $e.rotate_right(25);

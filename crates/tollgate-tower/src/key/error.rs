@@ -1,37 +1,39 @@
-//! What is wrong with a key, told before the first request, and what looks wrong at run time.
+//! Errors in a key, found before the first request, and likely mistakes found at run time.
 
 use std::{borrow::Cow, fmt};
 
-/// Why a key cannot be used.
+/// The reason why a key cannot be used.
 ///
 /// Each has a [`code`](Self::code) and a place in the [documentation](Self::docs).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// `TG-K01`: the trusted networks are the whole world, so everybody may say who they are.
+    /// `TG-K01`: the trusted networks cover the whole Internet, so every client may claim any
+    /// address.
     TrustsEverybody {
-        /// The network, or what several of them add up to.
+        /// The network, or the union of several networks.
         network: String,
     },
-    /// `TG-K02`: a header is to be believed from nobody.
+    /// `TG-K02`: no proxy is trusted to write the header.
     NoHops {
         /// The header.
         header: Cow<'static, str>,
     },
     /// `TG-K03`: not the name of a header.
     HeaderName {
-        /// What was given.
+        /// The text that was given.
         name: String,
     },
-    /// `TG-K04`: a prefix of an address that counts too many as one, or that there is not.
+    /// `TG-K04`: a prefix of an address that counts too many addresses as one, or that does not
+    /// exist.
     Prefix {
         /// `IPv4` or `IPv6`.
         family: &'static str,
-        /// What was given.
+        /// The number that was given.
         bits: u8,
-        /// The shortest there may be.
+        /// The shortest prefix allowed.
         shortest: u8,
-        /// The longest there is.
+        /// The longest prefix that exists.
         longest: u8,
     },
     /// `TG-K05`: a combination of nothing.
@@ -41,54 +43,54 @@ pub enum KeyError {
     },
     /// `TG-K06`: not a network.
     Network {
-        /// What was given.
+        /// The text that was given.
         text: String,
-        /// What it may have been meant to be.
+        /// The network that may have been meant.
         meant: Option<String>,
     },
-    /// `TG-K07`: a list of trusted networks without any.
+    /// `TG-K07`: an empty list of trusted networks.
     NoNetworks,
     /// `TG-K08`: several hops of a header that has one value.
     HopsOfOneValue {
         /// The header.
         header: String,
-        /// What was given.
+        /// The number that was given.
         hops: u8,
     },
-    /// `TG-K09`: a list that each proxy appends to, taken for one value.
+    /// `TG-K09`: a list that each proxy appends to, read as a single value.
     ListAsValue {
         /// The header.
         header: String,
     },
-    /// `TG-K10`: parts that are never asked for, because one before them is always there.
+    /// `TG-K10`: parts that are never reached, because a part before them is always there.
     Unreachable {
         /// The part that is always there, from 0.
         position: usize,
     },
-    /// `TG-K11`: a part that says what happens without it, where the whole has to say it.
+    /// `TG-K11`: a part has a setting for missing keys, which only the whole may have.
     MissingOfPart {
         /// The part, from 0.
         position: usize,
-        /// `or_refuse` or `or_skip`.
+        /// The setting: `or_refuse` or `or_skip`.
         said: &'static str,
     },
     /// `TG-K12`: a hash key that is too short to be secret, or too long.
     HashKeyLength {
-        /// What was given.
+        /// The length that was given.
         length: usize,
     },
     /// `TG-K13`: a hash key where nothing is hashed.
     HashKeyUnused,
-    /// `TG-K14`: a combination of more parts than there may be.
+    /// `TG-K14`: a combination of too many parts.
     TooMany {
-        /// What was given.
+        /// The number of parts that was given.
         parts: usize,
-        /// The most there may be.
+        /// The most parts allowed.
         most: usize,
     },
     /// `TG-K15`: not the name of a cookie.
     CookieName {
-        /// What was given.
+        /// The text that was given.
         name: String,
     },
 }
@@ -100,7 +102,7 @@ impl KeyError {
         self.place().0
     }
 
-    /// Returns where the documentation tells more.
+    /// Returns where the documentation explains it.
     #[must_use]
     pub const fn docs(&self) -> &'static str {
         self.place().1
@@ -219,31 +221,31 @@ impl KeyError {
             Self::CookieName { name } => {
                 write!(f, "{name:?} is not the name of a cookie; write, for example, \"sid\"")
             }
-            // INVARIANT: `say` has told all others.
+            // INVARIANT: `say` has written all others.
             _ => Ok(()),
         }
     }
 }
 
-/// What looks wrong with a key when a request is there. Nobody is refused for it.
+/// A likely mistake in a key, found while requests are served. No request is refused for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hint {
     /// `TG-K51`: a proxy seems to be in front, and the address of that proxy is counted.
     Proxied {
-        /// The header that tells of a proxy.
+        /// The header that indicates a proxy.
         header: &'static str,
     },
-    /// `TG-K52`: addresses are to be counted, and nobody has noted the address of the connection.
+    /// `TG-K52`: addresses are counted, but the address of the connection is unknown.
     NoPeer,
-    /// `TG-K53`: proxies write another header than the one that is read.
+    /// `TG-K53`: proxies write a different header than the one that is read.
     OtherHeader {
-        /// The header that is read, and is not there.
+        /// The header that is read, and is missing.
         read: &'static str,
         /// The header that is there.
         found: &'static str,
     },
-    /// `TG-K54`: the header that is read is there, and is never believed: the address of the
+    /// `TG-K54`: the header that is read is present, and is never believed: the address of the
     /// connection is counted, or none.
     NotBelieved,
 }
@@ -260,7 +262,7 @@ impl Hint {
         }
     }
 
-    /// Returns where the documentation tells more.
+    /// Returns where the documentation explains it.
     #[must_use]
     pub const fn docs(self) -> &'static str {
         match self {

@@ -1,9 +1,9 @@
-//! The lists in which proxies note whom they got a request from, read from the right.
+//! The lists in which proxies record the sender of a request, read from the right.
 //!
-//! Each proxy appends to the right, so the right end is what the nearest proxy wrote, and the left
-//! is whatever the client made up. For this reason nothing here ever depends on what is further to
-//! the left: also the quotes of `Forwarded` are matched from the right, so that a quote which the
-//! client leaves open swallows nothing that a proxy has written.
+//! Each proxy appends to the right, so the right end is the entry of the nearest proxy, and the
+//! left may be anything that the client made up. So nothing here ever depends on the text further
+//! to the left. Even the quotes of `Forwarded` are matched from the right, so that a quote which
+//! the client leaves open hides no entry that a proxy has written.
 
 use super::read_address;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -27,7 +27,7 @@ impl List {
         }
     }
 
-    /// Returns the name as people write it in configurations.
+    /// Returns the name as configurations spell it.
     pub(super) const fn text(self) -> &'static str {
         match self {
             Self::XForwardedFor => "x-forwarded-for",
@@ -47,8 +47,8 @@ impl List {
         }
     }
 
-    /// Returns the addresses from the right; `None` for an entry that names none. All lines of the
-    /// header are one list. Empty entries are none (RFC 9110, section 5.6.1).
+    /// Returns the addresses from the right; `None` for an entry without an address. All lines of
+    /// the header form one list. Empty entries do not count (RFC 9110, section 5.6.1).
     pub(super) fn entries(self, headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
         let lines = headers.get_all(self.name()).into_iter().rev().map(HeaderValue::as_bytes);
         let entries = lines.flat_map(move |line| Entries { list: self, rest: Some(line) });
@@ -81,12 +81,12 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// Returns where the last comma is that is not in quotes, with quotes matched from the right.
+/// Returns the position of the last comma outside of quotes, with quotes matched from the right.
 fn last_comma(line: &[u8]) -> Option<usize> {
     let mut quoted = false;
     for (at, byte) in line.iter().enumerate().rev() {
         match byte {
-            // In a quoted string a quote after an odd number of backslashes is one of its letters.
+            // In a quoted string, a quote after an odd number of backslashes belongs to the text.
             b'"' if quoted => {
                 let slashes = line[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
                 quoted = slashes % 2 == 1;
@@ -101,8 +101,8 @@ fn last_comma(line: &[u8]) -> Option<usize> {
 
 /// Reads the address of `for` in an element of `Forwarded` (RFC 7239, section 4).
 ///
-/// A name that is there twice, and an element without `for`, name nobody. Values that should be
-/// quoted and are not are read all the same: they are common, and cannot be mistaken.
+/// An element with a duplicate name, or without `for`, names no address. Values that should be
+/// quoted and are not are read all the same: they are common and unambiguous.
 fn read_element(element: &[u8]) -> Option<IpAddr> {
     const NAMES: [&[u8]; 4] = [b"for", b"by", b"host", b"proto"];
     let (mut rest, mut seen, mut found) = (element, [false; NAMES.len()], None);
@@ -137,12 +137,12 @@ fn read_element(element: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// A letter of a token (RFC 9110, section 5.6.2).
+/// A character of a token (RFC 9110, section 5.6.2).
 pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Reads a token or a quoted string; returns what is behind it.
+/// Reads a token or a quoted string; returns the rest of the input.
 fn read_value<'a>(value: &'a [u8], text: &mut Text) -> Option<&'a [u8]> {
     let [b'"', quoted @ ..] = value else {
         let is_end = |byte: &u8| byte.is_ascii_whitespace() || b";\"".contains(byte);
@@ -163,7 +163,7 @@ fn read_value<'a>(value: &'a [u8], text: &mut Text) -> Option<&'a [u8]> {
     }
 }
 
-/// The letters of a value; more than the longest address with zone and port are not kept.
+/// The text of a value. Text longer than the longest address with zone and port is not kept.
 struct Text {
     bytes: [u8; Self::ROOM],
     used: usize,
@@ -179,7 +179,7 @@ impl Text {
         self.used += 1;
     }
 
-    /// Returns the value, if it did fit.
+    /// Returns the value, if it fits.
     fn get(&self) -> Option<&[u8]> {
         self.bytes.get(..self.used)
     }
@@ -198,7 +198,7 @@ mod tests {
             (r#"a="1,2", b"#, &[" b", r#"a="1,2""#]),
             (r#"a="1\",2", b"#, &[" b", r#"a="1\",2""#]),
             (r#"a="1\\", b="2,3""#, &[r#" b="2,3""#, r#"a="1\\""#]),
-            // An open quote on the left swallows nothing on the right of it.
+            // An open quote on the left hides nothing to the right of it.
             (r#"x=", b="2,3""#, &[r#" b="2,3""#, r#"x=""#]),
             (r#"x="\, b=2"#, &[" b=2", r#"x="\"#]),
             (r#"x,y=""#, &[r#"x,y=""#]),
@@ -231,11 +231,11 @@ mod tests {
             ("for=\"\\1\\9\\2.0.2.60\"", "192.0.2.60"),
             ("for=\"::ffff:192.0.2.60\"", "192.0.2.60"),
             ("for=\"[::ffff:c000:23c]\"", "192.0.2.60"),
-            // Not quoted as they should be, and plain all the same.
+            // Not quoted as they should be, but unambiguous.
             ("for=192.0.2.60:443", "192.0.2.60"),
             ("for=[2001:db8::1]:443", "2001:db8::1"),
             ("for=\"2001:db8::1\"", "2001:db8::1"),
-            // Nobody.
+            // No address.
             ("for=unknown", ""),
             ("for=_hidden", ""),
             ("for=_SEVKISEK", ""),

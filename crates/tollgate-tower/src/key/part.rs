@@ -1,16 +1,16 @@
-//! What can be a part of a key.
+//! The values that can be a part of a key.
 
 use super::KeyBytes;
 use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
-/// A value that can tell who is counted: a name, a number, or several of them.
+/// A value that can identify a client: a name, a number, or several of them.
 ///
-/// It is there for texts, bytes, integers, addresses, and options and pairs of them. An empty text
-/// and `None` are nobody.
+/// It is implemented for strings, bytes, integers, addresses, and options and pairs of them. An
+/// empty string and `None` identify no client.
 ///
 /// # Examples
 ///
-/// A type of one's own:
+/// A type of your own:
 ///
 /// ```
 /// use tollgate_tower::key::{KeyBytes, KeyPart};
@@ -25,7 +25,7 @@ use std::{borrow::Cow, net::IpAddr, sync::Arc};
 /// # assert!(Account { tenant: 1, name: "ann".into() }.write(&mut KeyBytes::new()));
 /// ```
 pub trait KeyPart {
-    /// Appends the value; tells whether it is somebody.
+    /// Appends the value; returns false if it identifies no client.
     fn write(&self, key: &mut KeyBytes) -> bool;
 }
 
@@ -70,7 +70,7 @@ impl KeyPart for IpAddr {
     }
 }
 
-/// A number is counted by its decimal form, so that it reads well and is the same in any width.
+/// A number is written in decimal, so that it is readable and the same in any width.
 macro_rules! numbers {
     ($($number:ty)*) => {$(
         impl KeyPart for $number {
@@ -87,7 +87,7 @@ macro_rules! numbers {
 
 numbers! { u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize }
 
-/// Room for a number.
+/// A buffer for a number.
 struct Digits {
     bytes: [u8; 40],
     used: usize,

@@ -1,7 +1,8 @@
 //! The parts of a key as text, and which keys a percentage selects.
 //!
-//! A layer and the service name the same client by different bytes: a layer by tagged items, the service by the values of
-//! descriptors. Both agree on the text of the parts, so a rollout goes by that.
+//! A layer and the service encode the same client in different bytes: a layer as tagged items, the
+//! service as the values of descriptors. Both agree on the text of the parts, so a rollout depends
+//! on that text.
 
 use super::{
     KeyBytes, KeyText,
@@ -16,8 +17,9 @@ use std::{
 };
 
 impl KeyBytes {
-    /// Returns the parts as text, for programs that name clients so: an address as it is written, a hashed secret as
-    /// 32 hex digits, any other part as it is. A part of more than 255 bytes is its SHA-256.
+    /// Returns the parts as text, for programs that identify clients by it: an address as it is
+    /// written, a hashed secret as 32 hex digits, any other part as it is. A part of more than 255
+    /// bytes is its SHA-256.
     ///
     /// # Examples
     ///
@@ -42,7 +44,7 @@ impl KeyBytes {
                     Item::Tag(known) => tag = Some(known),
                     Item::Long(digest) => return Some(digest.into()),
                     Item::Part(part) => match tag.take() {
-                        // Which of several sources was there is no part of who it is.
+                        // The source that was found does not belong to the identity.
                         Some(Tag::Choice) => {}
                         tag => return Some(text(tag, part)),
                     },
@@ -53,7 +55,7 @@ impl KeyBytes {
 }
 
 fn text(tag: Option<Tag>, part: &[u8]) -> Cow<'_, [u8]> {
-    // Of an address the bytes that are counted are there; the others are 0.
+    // A key holds only the counted bytes of an address; the others are 0.
     let mut octets = [0; 16];
     let is_address =
         octets.get_mut(..part.len()).map(|start| start.copy_from_slice(part)).is_some();
@@ -83,7 +85,7 @@ pub fn rollout_place<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> u8 {
         let part = part.as_ref();
         let digest = (part.len() > PART_MAX).then(|| sha256(part));
         let part = digest.as_ref().map_or(part, |digest| digest);
-        // Lengths tell ["ab", "c"] and ["a", "bc"] apart.
+        // The lengths distinguish ["ab", "c"] from ["a", "bc"].
         hasher.write_u64(part.len() as u64);
         hasher.write(part);
     }
@@ -128,7 +130,7 @@ mod tests {
                 }),
                 vec!["acme"],
             ),
-            // The same secret, wherever it is.
+            // The same secret from another place.
             (Key::cookie("session"), vec![&*secret[0]]),
             (Key::header("x-user").or_anonymous(), vec!["(anonymous)"]),
             (Key::global(), vec![]),

@@ -1,4 +1,4 @@
-//! Where each part of a key is found.
+//! The source of each part of a key.
 
 use super::{
     ClientAddress, Key, KeyBytes, KeyError, KeySource, Missing,
@@ -10,10 +10,10 @@ use crate::Info;
 use http::{HeaderName, HeaderValue, Method, header};
 use std::{fmt, sync::Arc};
 
-/// How many parts a combination may have: their number fits into a byte, and nobody needs more.
+/// The most parts of a combination: their number fits into a byte, and real keys need far fewer.
 const PARTS_MAX: usize = 64;
 
-/// Where one part of a key is found.
+/// The source of one part of a key.
 #[derive(Clone)]
 pub(super) enum Source {
     Global,
@@ -29,7 +29,7 @@ pub(super) enum Source {
     Any(Arc<[Key]>),
 }
 
-/// What came of looking for a part.
+/// The result of looking for a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrote {
     Known,
@@ -45,7 +45,7 @@ impl From<bool> for Wrote {
 }
 
 impl Source {
-    /// Appends the part. If there is none, what has been appended is for the caller to take back.
+    /// Appends the part. If there is none, the caller removes the bytes that were appended.
     pub(super) fn write(&self, info: &Info<'_>, key: &mut KeyBytes, hash: &HashKey) -> Wrote {
         match self {
             Self::Global => key.tag(Tag::Global),
@@ -68,7 +68,7 @@ impl Source {
             Self::Path => key.tagged(Tag::Path, info.uri().path().as_bytes()),
             Self::Method => key.tagged(Tag::Method, method(info.method())),
             Self::Custom(source) => return key.group(|key| source.write(info, key)).into(),
-            // Nothing together would be an empty key, shared by all.
+            // A combination of nothing would be an empty key that all requests share.
             Self::All(keys) if keys.is_empty() => return Wrote::Missing,
             Self::All(keys) => {
                 let mut parts = keys.iter().map(|part| part.write_as_part(info, key, hash));
@@ -79,7 +79,7 @@ impl Source {
         Wrote::Known
     }
 
-    /// Tells whether the part is there whatever the request is.
+    /// Tells whether every request has the part.
     fn is_always_there(&self) -> bool {
         match self {
             Self::Global | Self::Path | Self::Method => true,
@@ -89,7 +89,7 @@ impl Source {
         }
     }
 
-    /// Tells whether a secret is hashed anywhere.
+    /// Tells whether any part hashes a secret.
     pub(super) fn hashes(&self) -> bool {
         match self {
             Self::Header(_) | Self::Bearer | Self::Cookie(_) => true,
@@ -127,7 +127,7 @@ impl Key {
         self.missing == Some(Missing::Anonymous) || self.source.is_always_there()
     }
 
-    /// Appends this key as a part of another. What is not there leaves nothing behind.
+    /// Appends this key as a part of another. A missing part leaves the key as it was.
     pub(super) fn write_as_part(
         &self,
         info: &Info<'_>,
@@ -149,8 +149,8 @@ impl Key {
     }
 }
 
-/// Appends the first part that is there, and which one it is: the same value is somebody else in
-/// another place.
+/// Appends the first part that is present, and its position: the same value in another position is
+/// another client.
 fn any(keys: &[Key], info: &Info<'_>, key: &mut KeyBytes, hash: &HashKey) -> Wrote {
     for (position, part) in (0..=u8::MAX).zip(keys) {
         let before = key.mark();
@@ -190,11 +190,11 @@ type Secret<'a> = Result<Option<&'a [u8]>, Ambiguous>;
 #[derive(Clone, Copy)]
 struct Ambiguous;
 
-/// Appends what stands for a secret, if there is one.
+/// Appends the hash of a secret, if there is one.
 fn hide(secret: Secret<'_>, (key, tag): (&mut KeyBytes, Tag), hash: &HashKey) -> Wrote {
     match secret {
         Err(Ambiguous) => Wrote::Ambiguous,
-        // An empty secret is nobody's.
+        // An empty secret identifies no client.
         Ok(None | Some([])) => Wrote::Missing,
         Ok(Some(secret)) => {
             key.tagged(tag, &hash.hide(secret));
@@ -203,8 +203,8 @@ fn hide(secret: Secret<'_>, (key, tag): (&mut KeyBytes, Tag), hash: &HashKey) ->
     }
 }
 
-/// Returns the only value. Several are fine if they are the same; else nobody can know which of
-/// them others go by, and a client could have a fresh key with each request.
+/// Returns the only value. Several are fine if they are equal. Otherwise it is unknown which of
+/// them other programs use, and a client could have a fresh key with each request.
 fn only<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Secret<'a> {
     let Some(first) = values.next() else { return Ok(None) };
     if values.all(|value| value == first) { Ok(Some(first)) } else { Err(Ambiguous) }
@@ -215,7 +215,7 @@ fn lines<'a>(info: &Info<'a>, name: &HeaderName) -> impl Iterator<Item = &'a [u8
     lines.map(HeaderValue::as_bytes).map(<[u8]>::trim_ascii)
 }
 
-/// Returns the token of `Bearer ...` (RFC 6750, section 2.1); the scheme is in any case.
+/// Returns the token of `Bearer ...` (RFC 6750, section 2.1); the scheme is case-insensitive.
 fn bearer(line: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = line.split_at_checked(6)?;
     let is_bearer = scheme.eq_ignore_ascii_case(b"bearer") && rest.starts_with(b" ");
@@ -233,8 +233,8 @@ fn cookies<'a>(info: &Info<'a>, name: &str) -> impl Iterator<Item = &'a [u8]> {
     })
 }
 
-/// Returns the name of a method. Those that nobody knows are one, or a client that makes some up
-/// would have as many keys.
+/// Returns the name of a method. All unknown methods count as one: otherwise a client could have
+/// many keys by making some up.
 fn method(method: &Method) -> &[u8] {
     match *method {
         Method::GET

@@ -1,4 +1,4 @@
-//! Where the state of a layer is.
+//! The store of a layer's state.
 
 use super::figures::still_out;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use tollgate::{
     store::{Demand, DynStore, MemoryStore, Store, StoreError, forward_store},
 };
 
-/// Where the state is.
+/// The store of the state.
 pub(super) enum Backend {
     /// Answers at once.
     Memory(MemoryStore),
@@ -19,8 +19,8 @@ impl Backend {
         Store::clock(self)
     }
 
-    /// Takes back what a decision took for a request that never ran. A store somewhere else gives back
-    /// whole permits only, those of which it is sure that time has not given them back already.
+    /// Gives back the permits that a decision took for a request that never ran. A shared store
+    /// gives back whole permits only, and only those that have certainly not refilled already.
     pub(super) async fn undo(
         &self,
         demand: &Demand<'_>,

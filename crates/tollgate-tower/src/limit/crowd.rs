@@ -1,4 +1,4 @@
-//! Who waits for the same permits: each asks when its turn is likely to have come, not all at once.
+//! The wait queues for permits: waiting requests try again one after the other, not all at once.
 
 use super::{figures::time_of, gate::Gate, pass::Pass};
 use std::{
@@ -9,7 +9,7 @@ use std::{
 };
 use tollgate::Algorithm;
 
-/// Those who wait.
+/// All waiting requests of a layer.
 #[derive(Debug)]
 pub(super) struct Crowd {
     most: usize,
@@ -20,12 +20,12 @@ pub(super) struct Crowd {
 #[derive(Debug, Default)]
 struct State {
     waiting: usize,
-    /// How many permits are waited for, by the hash of policy and key. If two hashes are the same,
-    /// some wait a little longer.
+    /// How many permits requests wait for, by the hash of policy and key. If two hashes are equal,
+    /// some requests wait a little longer.
     lines: HashMap<u64, u64>,
 }
 
-/// A place among those who wait, until it is dropped.
+/// A place in a queue, until it is dropped.
 pub(super) struct Place {
     gate: Arc<Gate>,
     line: u64,
@@ -37,7 +37,8 @@ impl Crowd {
         Self { most, state: Mutex::default(), hasher: RandomState::new() }
     }
 
-    /// Joins a line, and returns how many permits are waited for ahead; `None` if too many wait.
+    /// Joins a queue, and returns how many permits the requests ahead wait for; `None` if too many
+    /// wait.
     fn join(&self, line: u64, permits: u64) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.waiting >= self.most {
@@ -70,22 +71,22 @@ impl Drop for Place {
 
 impl Gate {
     /// Lets a refused request wait, if it may: returns its place, and how long it waits before it
-    /// asks again. `None` if it is to be refused at once.
+    /// tries again. `None` if it is to be refused at once.
     pub(super) fn join(self: &Arc<Self>, pass: &Pass) -> Option<(Place, Duration)> {
         let wait = self.wait(pass)?;
-        // It stands in the line of the policy that it waits for the longest.
+        // It joins the queue of the policy with the longest wait.
         let part = pass
             .enforced()
             .filter(|part| part.is_denied())
             .max_by_key(|part| part.decision.and_then(|decision| decision.retry_after(pass.now)))?;
         let line = self.crowd.hasher.hash_one((part.limit, part.way, part.key.as_bytes()));
         let ahead = self.crowd.join(line, part.cost)?;
-        // From here on it leaves the line if it is refused.
+        // From here on, dropping the place leaves the queue.
         let place = Place { gate: Arc::clone(self), line, permits: part.cost };
         let (quota, limit) = (self.way(part)?.policy.quota(), part.decision?.limit().max(1));
         let behind = match self.limits.get(part.limit)?.policy.algorithm {
             Algorithm::Gcra => Duration::from_nanos(time_of(quota, ahead)),
-            // So many come back at once, with each window.
+            // This many permits come back at once, with each window.
             _ => quota.period().saturating_mul(u32::try_from(ahead / limit).unwrap_or(u32::MAX)),
         };
         let wait = wait.saturating_add(behind);

@@ -1,4 +1,4 @@
-//! What is wrong with a layer.
+//! The error of a rate limit layer's settings.
 
 use crate::{
     answer::{LabelError, Refusal},
@@ -7,7 +7,7 @@ use crate::{
 use std::fmt;
 use tollgate::QuotaError;
 
-/// What is wrong with a layer.
+/// An invalid setting of a rate limit layer.
 #[derive(Debug)]
 pub struct LayerError {
     policy: Box<str>,
@@ -80,7 +80,7 @@ impl fmt::Display for LayerError {
             write!(f, "policy \"{}\": ", self.policy)?;
         }
         self.why.say(f)?;
-        // That of a key tells its place itself.
+        // The error of a key names its own place.
         if let Why::Key(_) = self.why {
             return Ok(());
         }
@@ -175,7 +175,7 @@ impl Why {
                 "`Charge::on_status` without a status charges nothing, so it would only limit \
                  simultaneous requests; list statuses, or use a `ConcurrencyLayer`",
             ),
-            // INVARIANT: `say` has told all others.
+            // INVARIANT: `say` has written all others.
             _ => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! What is left of a limit after a correction, and what is still out of a charge.
+//! The state of a limit after a correction, and the part of a charge that has not refilled.
 
 use std::time::Duration;
 use tollgate::{Algorithm, Answer, Decision, Outcome, Quota, Tick};
@@ -14,33 +14,33 @@ pub(super) fn corrected(
     let left = decision.remaining().saturating_add(less);
     let used = decision.limit().saturating_sub(decision.remaining());
     let after = used.saturating_sub(less).saturating_add(more);
-    // How many windows the part above the limit fills, one limit each.
+    // The number of windows that the excess over the limit fills, one limit each.
     let carried = after.saturating_sub(1).checked_div(decision.limit()).unwrap_or(0);
     let excess = quota.period().saturating_mul(u32::try_from(carried).unwrap_or(u32::MAX));
     let moved = |at: Tick| match algorithm {
         Algorithm::Gcra => {
             let sooner = at.as_nanos().saturating_sub(time_of(quota, less));
             let later = Duration::from_nanos(time_of(quota, more));
-            // What is back already does not come back once more.
+            // Permits that are back already do not come back once more.
             Tick::from_nanos(sooner).max(decision.at()).saturating_add(later)
         }
-        // All is back when less than one is left of what was used, which fades through the window
-        // behind this one, or behind the last one that an excess fills.
+        // All permits are back when less than one of the used permits still counts. They fade
+        // through the window after this one, or after the last one that an excess fills.
         Algorithm::SlidingCounter => {
             let one_of = |used: u64| quota.period().as_nanos() as u64 / used.max(1);
             let later = at.saturating_add(Duration::from_nanos(one_of(used)) + excess);
             let sooner = one_of(after.saturating_sub(carried.saturating_mul(decision.limit())));
             Tick::from_nanos(later.as_nanos().saturating_sub(sooner))
         }
-        // An excess takes the places of what leaves.
+        // An excess takes the places of the entries that leave.
         Algorithm::SlidingLog => at.saturating_add(excess),
-        // A window ends when it ends.
+        // A window ends at its fixed time.
         _ => at,
     };
     Decision::answered(Answer {
         outcome: Outcome::Allowed,
         at: decision.at(),
-        // What the same request asks for again.
+        // The cost of the same request when it comes again.
         cost: estimate,
         limit: decision.limit(),
         remaining: left.saturating_sub(more).min(decision.limit()),
@@ -49,7 +49,7 @@ pub(super) fn corrected(
     })
 }
 
-/// Returns how much of a charge time has not given back yet. What is not sure does not count.
+/// Returns how much of a charge has not refilled yet. Only what is certain counts.
 pub(super) fn still_out(
     decision: &Decision,
     (quota, algorithm): (Quota, Algorithm),
@@ -60,14 +60,15 @@ pub(super) fn still_out(
     match algorithm {
         // Permits come back in the order in which they were taken, these last.
         Algorithm::Gcra => permits_in(quota, full_at.since(now)).min(cost),
-        // It is in the window that ends a period before all is back, and later in none by itself.
+        // It counts in the window that ends a period before all is back, and in no later window by
+        // itself.
         Algorithm::SlidingCounter if full_at.since(now) <= quota.period() => 0,
         _ if full_at <= now => 0,
         _ => cost,
     }
 }
 
-/// Returns the nanoseconds in which so many permits come back.
+/// Returns the nanoseconds in which this many permits come back.
 pub(super) fn time_of(quota: Quota, permits: u64) -> u64 {
     let ns = quota.period().as_nanos().checked_mul(u128::from(permits));
     let ns = ns.and_then(|ns| ns.checked_div(u128::from(quota.count())));

@@ -3,7 +3,7 @@
 use crate::info::is_grpc;
 use http::{HeaderMap, StatusCode, response::Parts};
 
-/// Returns the status of a response; `None` if it is one of gRPC that tells it in its trailers.
+/// Returns the status of a response; `None` for a gRPC response that has it in its trailers.
 pub(crate) fn of(head: &Parts) -> Option<StatusCode> {
     if head.status != StatusCode::OK || !tells_grpc_status(&head.headers) {
         return Some(head.status);
@@ -17,7 +17,7 @@ pub(crate) fn tells_grpc_status(headers: &HeaderMap) -> bool {
     is_grpc(headers) || kind.is_some_and(|kind| kind.starts_with(b"application/grpc-web"))
 }
 
-/// Returns the status of HTTP that stands for the `grpc-status` in headers or trailers.
+/// Returns the HTTP status that corresponds to the `grpc-status` in headers or trailers.
 pub(crate) fn of_grpc(fields: &HeaderMap) -> Option<StatusCode> {
     let code: u8 = fields.get("grpc-status")?.to_str().ok()?.parse().ok()?;
     // As in `google/rpc/code.proto`.
@@ -33,7 +33,7 @@ pub(crate) fn of_grpc(fields: &HeaderMap) -> Option<StatusCode> {
         12 => 501,
         14 => 503,
         16 => 401,
-        // UNKNOWN, INTERNAL, DATA_LOSS, and what there is not.
+        // UNKNOWN, INTERNAL, DATA_LOSS, and unassigned codes.
         _ => 500,
     };
     StatusCode::from_u16(status).ok()

@@ -1,8 +1,8 @@
 //! A layer that is built for each request.
 //!
-//! Every layer starts with full quotas, so one that is built in a handler, or in the closure that
-//! makes a service for each request, never refuses anybody. It looks like this: layers of one place
-//! in the code come and go, and none of them ever sees a second request.
+//! Every layer starts with full quotas, so a layer that is built in a handler, or in the closure
+//! that makes a service for each request, never refuses a request. The sign is this: layers of one
+//! place in the code come and go, and none of them ever sees a second request.
 
 use super::Warning;
 use std::{
@@ -13,22 +13,22 @@ use std::{
     },
 };
 
-/// So many layers of one place have to go like this: in a test or two it is nothing.
+/// How many layers of one place have to be dropped like this: one or two in a test mean nothing.
 const LAYERS_MIN: u32 = 8;
-/// So many places are remembered; those that come later are not looked at.
+/// How many places are remembered; later ones are ignored.
 const PLACES_MAX: usize = 64;
 
-/// Where a layer was built, and whether it saw more than one request; goes with the layer.
+/// Where a layer was built, and whether it saw more than one request; dropped with the layer.
 #[derive(Debug)]
 pub(crate) struct Built {
     place: &'static Location<'static>,
     places: &'static Places,
-    /// 0, 1 or 2: more do not matter.
+    /// 0, 1 or 2: higher counts do not matter.
     seen: AtomicU8,
 }
 
 impl Built {
-    /// Starts for a layer that is built by the caller of whoever is marked `#[track_caller]`.
+    /// Starts for a layer that is built by the caller of the function marked `#[track_caller]`.
     #[track_caller]
     pub(crate) fn here() -> Self {
         static ALL: Places = Places::new(PLACES_MAX);
@@ -58,9 +58,9 @@ impl Built {
         }
     }
 
-    /// Notes that the layer goes; returns what is to be told of it.
+    /// Records the drop of the layer; returns the warning to log, if any.
     fn gone(&self) -> Option<Warning> {
-        // ORDERING: Relaxed, as above. Whoever drops has the layer for itself.
+        // ORDERING: Relaxed, as above. The thread that drops the layer has it for itself.
         (self.seen.load(Relaxed) == 1).then(|| self.places.gone(self.place)).flatten()
     }
 }
@@ -73,7 +73,7 @@ impl Drop for Built {
     }
 }
 
-/// Places in the code where layers are built that go after one request.
+/// Places in the code whose layers are dropped after one request.
 #[derive(Debug)]
 struct Places {
     most: usize,
@@ -83,7 +83,8 @@ struct Places {
 #[derive(Debug)]
 struct Place {
     place: &'static Location<'static>,
-    /// Layers that went after one request; `None` if there is nothing to tell, or no more.
+    /// Layers that were dropped after one request; `None` if there is nothing to report, or no
+    /// longer.
     gone: Option<u32>,
 }
 
@@ -92,12 +93,12 @@ impl Places {
         Self { most, known: Mutex::new(Vec::new()) }
     }
 
-    /// Notes that a layer of this place has seen a second request: it is built as it should be.
+    /// Records that a layer of this place has seen a second request: the place is correct.
     fn lives(&self, place: &'static Location<'static>) {
         self.note(place, |known| known.gone = None);
     }
 
-    /// Notes that a layer of this place is gone after one request.
+    /// Records that a layer of this place was dropped after one request.
     fn gone(&self, place: &'static Location<'static>) -> Option<Warning> {
         let is_told = self.note(place, |known| {
             known.gone = known.gone.map(|gone| gone.saturating_add(1));
@@ -113,7 +114,7 @@ impl Places {
         })
     }
 
-    /// Changes what is known of a place, unless too many others are known.
+    /// Changes the record of a place, unless too many others are recorded.
     fn note<R>(
         &self,
         place: &'static Location<'static>,
@@ -136,7 +137,8 @@ impl Places {
 mod tests {
     use super::*;
 
-    /// Lets a layer of one place see so many requests, and go; returns the code of what was told.
+    /// Passes this many requests through a layer of one place, and drops it; returns the code of
+    /// the warning.
     fn layer(places: &'static Places, requests: usize) -> Option<&'static str> {
         let built = Built::in_places(places);
         (0..requests).for_each(|_| built.count());

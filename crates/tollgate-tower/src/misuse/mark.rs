@@ -1,9 +1,9 @@
 //! A request that is counted twice.
 //!
-//! Some requests are marked with who has counted them. Whoever finds a mark of its own, or one of a
-//! policy that it shares in a store, has counted the request for the second time. It says so, once,
-//! and counts it all the same: a handler that makes several requests out of one may have copied the
-//! mark, and those must be counted.
+//! Some requests are marked with the layers that have counted them. A layer that finds its own
+//! mark, or one of a policy that it shares in a store, counts the request for the second time. It
+//! logs that once, and counts the request all the same: a handler that makes several requests out
+//! of one may have copied the mark, and those must be counted.
 
 use super::{Sample, Warning};
 use http::Extensions;
@@ -15,11 +15,11 @@ use std::{
     },
 };
 
-/// So many of the first requests are marked.
+/// How many of the first requests are marked.
 const FIRST: u32 = 256;
-/// So many requests are looked at by each thread after one was marked.
+/// How many requests each thread checks after one was marked.
 const LOOKS: u32 = 64;
-/// So many layers are noted in one mark.
+/// How many layers one mark holds.
 const LAYERS_MAX: usize = 8;
 
 /// Marks the requests of one layer.
@@ -30,17 +30,17 @@ pub(super) struct Marker {
     is_told: AtomicBool,
 }
 
-/// A layer, as others know it.
+/// A layer, as its marks describe it.
 #[derive(Clone, Debug)]
 struct Layer {
-    /// Nobody else has it in this process.
+    /// Unique in this process.
     number: u64,
     names: Arc<[Box<str>]>,
     /// Its counts are in a store, where layers with the same names share them.
     is_elsewhere: bool,
 }
 
-/// Who has counted a request, and by which policies: a bit for each.
+/// The layers that have counted a request, each with its policies: a bit for each.
 #[derive(Clone, Debug, Default)]
 struct Mark {
     layers: Vec<(Layer, u64)>,
@@ -49,12 +49,13 @@ struct Mark {
 /// Requests that were marked so far.
 static MARKED: AtomicU32 = AtomicU32::new(0);
 
-/// Tells whether a request was marked so recently that it may be the next one on this thread. To look
-/// for the mark in all of them would take longer than most of what a layer does.
+/// Tells whether a request was marked so recently that it may be the next one on this thread.
+/// Looking for the mark in every request would take longer than most of the work of a layer.
 #[inline]
 fn are_about() -> bool {
     thread_local! {
-        /// Requests that were marked when this thread looked last, and how many it looks at still.
+        /// The number of marked requests at this thread's last look, and how many more requests it
+        /// checks.
         static SEEN: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
     }
     // ORDERING: Relaxed, as where it is written.
@@ -80,8 +81,8 @@ impl Marker {
     /// Counts a request by the policies of these numbers.
     #[inline]
     pub(super) fn count(&self, extensions: &mut Extensions, policies: impl Iterator<Item = usize>) {
-        // Whoever is further in marks rarely, and looks for the marks of others while there are some
-        // about.
+        // A layer further in rarely marks requests itself, and looks for the marks of others while
+        // some are recent.
         let is_marked = are_about() && extensions.get::<Mark>().is_some();
         if (is_marked || self.sample.is_due())
             && let Some(warning) = self.counted(extensions, policies)
@@ -90,7 +91,7 @@ impl Marker {
         }
     }
 
-    /// Marks a request; returns what is to be told of it.
+    /// Marks a request; returns the warning to log, if any.
     fn counted(
         &self,
         extensions: &mut Extensions,
@@ -104,11 +105,11 @@ impl Marker {
         });
         if mark.layers.len() < LAYERS_MAX {
             mark.layers.push((self.layer.clone(), own));
-            // ORDERING: Relaxed. Whoever sees it late looks late.
+            // ORDERING: Relaxed. A thread that sees it late checks late.
             MARKED.fetch_add(1, Relaxed);
         }
         let (name, is_own) = twice?;
-        // ORDERING: Relaxed. One thread tells; nothing else hangs on it.
+        // ORDERING: Relaxed. One thread logs; nothing else depends on it.
         if self.is_told.swap(true, Relaxed) {
             return None;
         }
@@ -125,7 +126,7 @@ impl Marker {
 }
 
 impl Layer {
-    /// Returns the name of a policy by which both have counted.
+    /// Returns the name of a policy by which both layers have counted.
     fn shares<'a>(&'a self, own: u64, other: &Self, theirs: u64) -> Option<&'a str> {
         let counts = |mask: u64| move |number: usize| number < 64 && mask >> number & 1 == 1;
         let (own, theirs) = (counts(own), counts(theirs));
@@ -153,7 +154,7 @@ mod tests {
         Marker::new(names.iter().copied(), is_elsewhere)
     }
 
-    /// Lets two layers count one request, each by some of its policies.
+    /// Makes two layers count one request, each by some of its policies.
     fn told(outer: (&Marker, &[usize]), inner: (&Marker, &[usize])) -> Option<String> {
         let mut extensions = Extensions::new();
         let first = outer.0.counted(&mut extensions, outer.1.iter().copied());
@@ -177,7 +178,7 @@ mod tests {
     #[test]
     fn only_what_counts_in_one_place_is_counted_twice() {
         let two = |one: bool, other: bool| (marker(&["a", "b"], one), marker(&["b", "c"], other));
-        // where one is, where the other is, by what each counts, is it told
+        // where one is, where the other is, the policies by which each counts, whether it is logged
         for (row, (one, other, outer, inner, is_told)) in [
             (OWN, OWN, 1, 0, false),
             (OWN, ELSEWHERE, 1, 0, false),
@@ -211,7 +212,7 @@ mod tests {
                 assert_eq!(marked(&extensions), 1, "request {request}");
             }
         }
-        // The inner one is past its first requests, and sees a mark of another one all the same.
+        // The inner one is past its first requests, and still sees the mark of the other.
         for _ in 0..FIRST {
             inner.count(&mut Extensions::new(), std::iter::once(0));
         }

@@ -1,4 +1,4 @@
-//! What a stack knows of its parts: settings and reasons for `explain`, and clones that show state.
+//! The parts of a stack: settings and reasons for `explain`, and clones that show state.
 
 use super::StackError;
 use crate::{
@@ -26,7 +26,7 @@ pub(super) struct Parts {
     pub(super) throttle: Option<SelfThrottle>,
     pub(super) pace: Option<PaceLayer>,
     pub(super) breaker: Option<BreakerLayer>,
-    /// Limits on what is in flight, by the name of the part.
+    /// Limits on calls in flight, by the name of the part.
     pub(super) limits: BTreeMap<&'static str, LimitHandle>,
 }
 
@@ -57,7 +57,7 @@ impl Parts {
         }
     }
 
-    /// Notes a part. `place` counts from the outside.
+    /// Records a part. `place` counts from the outside.
     pub(super) fn line(
         &mut self,
         place: u8,
@@ -67,7 +67,7 @@ impl Parts {
         self.lines.insert(place, Line { part, settings, why });
     }
 
-    /// Notes a limit on what is in flight, which refuses in the name of its part from now on.
+    /// Records a limit on calls in flight; its refusals name this part from now on.
     pub(super) fn limit(
         &mut self,
         place: u8,
@@ -84,7 +84,7 @@ impl Parts {
         self.breaker.as_ref().and_then(BreakerLayer::breaker)
     }
 
-    /// Checks what no layer can check alone.
+    /// Checks the rules that no layer can check alone.
     pub(super) fn check(&self) -> Result<(), StackError> {
         if self.name.is_empty() {
             return Err(StackError::NoName);

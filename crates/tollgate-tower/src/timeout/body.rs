@@ -30,15 +30,15 @@ pin_project! {
 struct Limits {
     shared: Arc<SharedTimeouts>,
     whole: Option<Bound>,
-    /// Since when somebody waits for a frame.
+    /// Since when the reader waits for a frame.
     waiting_since: Option<Tick>,
     timer: Timer,
-    /// When the timer rings, which may be early: it is not set anew for every frame.
+    /// When the timer fires, which may be early: it is not set again for every frame.
     rings_at: Option<Tick>,
 }
 
 impl Limits {
-    /// Is ready when the time is over for good.
+    /// Becomes ready when the time is over for good.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Bound> {
         let Self { shared, whole, waiting_since, timer, rings_at } = self;
         let since = *waiting_since.get_or_insert_with(|| shared.clock.now());
@@ -48,7 +48,7 @@ impl Limits {
             let ring = *rings_at.get_or_insert(bound.due);
             let ring = ring.min(bound.due);
             match timer.poll(&shared.clock, ring, context) {
-                // Without timers the body goes on.
+                // Without timers the body continues.
                 Poll::Pending | Poll::Ready(Err(_)) => {
                     *rings_at = Some(ring);
                     return Poll::Pending;
@@ -118,7 +118,7 @@ where
         };
         limits.shared.count(late.error.phase());
         *this.limits = None;
-        // What the inner body holds is free now, even if this one is kept.
+        // The inner body frees its resources now, even if this one is kept.
         this.body.set(GuardedBody::refusal(Bytes::new()));
         Poll::Ready(Some(Err(late.error.into())))
     }

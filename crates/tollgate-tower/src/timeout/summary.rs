@@ -1,4 +1,4 @@
-//! What a stack knows of a timeout layer.
+//! The view that a stack has of a timeout layer.
 
 use super::TimeoutLayer;
 use std::time::Duration;
@@ -14,7 +14,7 @@ impl TimeoutLayer {
         self.shared.trust.is_some()
     }
 
-    /// Returns after what time a call that hangs ends at the latest, apart from its total.
+    /// Returns the time after which a call that hangs ends at the latest, apart from its total.
     pub(crate) fn attempt(&self) -> Option<Duration> {
         let phases = [self.shared.attempt, self.shared.head, self.shared.body_idle];
         phases.into_iter().flatten().max()

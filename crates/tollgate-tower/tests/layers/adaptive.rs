@@ -1,4 +1,5 @@
-//! The layer whose limit adapts: what it measures, whom it serves first, and what it refuses.
+//! The layer whose limit adapts: its measurements, the order in which it serves requests, and its
+//! refusals.
 
 mod measure;
 pub(crate) mod shed;
@@ -27,7 +28,7 @@ const MS: Duration = Duration::from_millis(1);
 type Service1 = ConcurrencyLimit<Inner>;
 type Senders = mpsc::UnboundedReceiver<Sender>;
 
-/// A law that keeps its limit, and all samples.
+/// A law that keeps its limit fixed, and records all samples.
 #[derive(Clone, Debug, Default)]
 struct Recorder {
     limit: u64,

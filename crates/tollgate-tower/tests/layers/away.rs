@@ -1,4 +1,4 @@
-//! A store somewhere else: its answers come when a test lets them, or not at all.
+//! A shared store whose answers come when a test releases them, or not at all.
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 use std::sync::{
@@ -12,7 +12,7 @@ use tollgate::store::{MemoryStore, Operation, Store, StoreError, forward_store};
 #[derive(Clone)]
 pub(crate) struct Away {
     pub(crate) memory: MemoryStore,
-    /// Questions that have arrived.
+    /// Calls that have arrived.
     pub(crate) asked: Arc<AtomicUsize>,
     /// How many answers may come.
     pub(crate) answers: Arc<Semaphore>,
@@ -24,13 +24,13 @@ impl Away {
         Self { answers: Arc::new(Semaphore::new(1_000_000)), ..Self::held(memory) }
     }
 
-    /// Returns a store whose answers come only when they are let.
+    /// Returns a store whose answers come only when a test releases them.
     pub(crate) fn held(memory: MemoryStore) -> Self {
         let (asked, answers) = (Arc::default(), Arc::new(Semaphore::new(0)));
         Self { memory, asked, answers, is_down: Arc::default() }
     }
 
-    /// From now on answers come only when they are let.
+    /// From now on answers come only when a test releases them.
     pub(crate) fn hold(&self) {
         self.answers.forget_permits(usize::MAX >> 3);
     }
@@ -48,7 +48,7 @@ impl Away {
         if self.is_down.load(SeqCst) {
             return Err(StoreError::unavailable("the store is away"));
         }
-        // It is carried out at once, and its answer is on the way.
+        // The store executes the call at once, and its answer is in transit.
         let answer = call.await?;
         self.asked.fetch_add(1, SeqCst);
         self.answers.acquire().await.unwrap().forget();

@@ -1,4 +1,5 @@
-//! The layer that shapes bodies: how fast they are, and what happens to those who hang up.
+//! The layer that shapes bodies: how fast bodies pass, and what a client that hangs up leaves
+//! behind.
 
 use crate::DOCS;
 use bytes::Bytes;
@@ -25,10 +26,10 @@ use tollgate::{Clock, Limiter, Quota};
 use tollgate_tower::{BandwidthLayer, ShapedBody, Shaping};
 use tower::{Layer, ServiceExt};
 
-/// What no step over loopback takes.
+/// Longer than any step over loopback takes.
 const LONG: Duration = Duration::from_secs(20);
 
-/// A body of frames that are there already; counts how many were asked for.
+/// A body of frames that are ready; counts how often it was polled for one.
 struct Frames {
     frames: VecDeque<Result<Frame<Bytes>, String>>,
     asked: Arc<AtomicU64>,
@@ -75,7 +76,7 @@ fn shared(quota: Quota) -> (BandwidthLayer, Limiter, Clock) {
     (layer.build().unwrap(), limiter, clock)
 }
 
-/// Waits a little less or more than said: tokio's timers have whole milliseconds.
+/// Asserts a time within a small tolerance: tokio's timers have whole milliseconds.
 fn assert_near(actual: Duration, expected: Duration, what: &str) {
     let slack = Duration::from_millis(20);
     assert!(actual + slack >= expected && actual <= expected + slack, "{what}: {actual:?}");
@@ -87,7 +88,7 @@ async fn a_body_comes_at_its_rate_after_the_burst() {
     let quota = Quota::per_second(1000).burst(500);
     let layer = BandwidthLayer::builder().response(Shaping::each_by(quota, clock.clone()));
     let layer = layer.build().unwrap();
-    // Each has its own, so the second is as fast as the first.
+    // Each body has its own limiter, so the second is as fast as the first.
     for lengths in [&[5000][..], &[100; 50], &[0, 4999, 1], &[500, 4500]] {
         let start = clock.now();
         let mut body = shaped(&layer, frames(lengths).0).await;
@@ -119,8 +120,8 @@ async fn bodies_that_share_take_turns() {
             (all.len(), clock.now().since(start))
         }));
     }
-    // A piece each 100 ms. The first body has the burst, so it is in line for its second piece when
-    // the others come; from then on it goes round.
+    // One piece every 100 ms. The first body has the burst, so it is already queued for its second
+    // piece when the others come; from then on the bodies take turns.
     for (task, expected_ms) in tasks.into_iter().zip([2500, 2800, 2900]) {
         let (length, took) = task.await.unwrap();
         assert_eq!(length, 1000);
@@ -243,7 +244,7 @@ fn what_cannot_be_meant_is_refused_at_the_start() {
     assert!(builder().request(Shaping::each(Quota::unlimited())).build().is_ok());
 }
 
-/// Waits for what must come, and comes by itself: that so many wait.
+/// Waits until this many bodies wait.
 async fn until_waiting(limiter: &Limiter, count: usize) -> Result<(), tokio::time::error::Elapsed> {
     let until = async {
         while limiter.waiting() != count {
@@ -282,7 +283,7 @@ async fn a_client_that_hangs_up_gives_way_to_the_next() {
     server.abort();
 }
 
-/// Says when a handler has ended, or was dropped.
+/// Reports when a handler has ended, or was dropped.
 struct Ends(tokio::sync::mpsc::UnboundedSender<()>);
 
 impl Drop for Ends {
@@ -294,8 +295,9 @@ impl Drop for Ends {
 #[tokio::test]
 async fn an_upload_that_is_cut_off_gives_way_to_the_next() {
     use axum::{Router, body::Body, routing::post};
-    // The first has sent everything, so that its end is seen while it waits for an hour. The second
-    // has sent more than the server has read, so that this comes first, at its rate.
+    // The first client has sent everything, so the server sees its end while it waits for an hour.
+    // The second has sent more than the server has read, so the server has to read the rest first,
+    // at its rate.
     for (quota, length, sent) in [
         (Quota::per_hour(1000), 2000, 2000),
         (Quota::per_second(1_000_000).burst(10_000), 10_000_000, 300_000),

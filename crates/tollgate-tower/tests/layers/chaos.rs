@@ -1,4 +1,4 @@
-//! Injected faults: which calls get one, and what stays as it is.
+//! Injected faults: which calls get one, and which properties of a call stay as they are.
 
 use super::strict::{HANGS, Strict, error, get, status};
 use http::StatusCode;

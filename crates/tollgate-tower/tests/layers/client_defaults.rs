@@ -1,4 +1,4 @@
-//! Sentences of `docs/clients.md` that no other test holds, its defaults above all.
+//! Sentences of `docs/clients.md` that no other test holds, mostly its defaults.
 
 use crate::stub::{Stub, get, seconds};
 use bytes::Bytes;
@@ -25,7 +25,7 @@ fn read(status: u16, lines: &[(&str, &str)]) -> Learned {
     Reader::new().read(StatusCode::from_u16(status).unwrap(), &headers, wall)
 }
 
-/// The families in the order of the page. Each has something else left.
+/// The families in the order of the page. Each reports a different number of remaining calls.
 const FAMILIES: [&[(&str, &str)]; 8] = [
     &[("RateLimit", "\"x\";r=1;t=3"), ("RateLimit-Policy", "\"x\";q=9;w=9")],
     &[("RateLimit", "limit=100, remaining=2, reset=30")],
@@ -54,7 +54,7 @@ fn of_two_families_the_first_of_the_page_is_read() {
         let expected = [first as u64 + 1];
         assert_eq!(left(lines), expected, "{lines:?} alone");
         for (second, others) in FAMILIES.iter().enumerate().skip(first + 1) {
-            // Two forms of one field are no two families, but a field that cannot be read.
+            // Two forms of one field are not two families, but a field that cannot be read.
             if (first, second) != (0, 1) {
                 let both = [*lines, *others].concat();
                 assert_eq!(left(&both), expected, "{lines:?} and {others:?}");

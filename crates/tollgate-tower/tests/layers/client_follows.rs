@@ -1,5 +1,5 @@
-//! A client that follows a server that holds a real limit: it is hardly ever refused, and does not
-//! dawdle.
+//! A client that follows a server with a real limit: it is hardly ever refused, and does not wait
+//! longer than necessary.
 
 use crate::stub::{Stub, get, response, seconds};
 use http::{Request, Response};
@@ -15,12 +15,12 @@ use tollgate::{Algorithm, Clock, Limiter, Quota};
 use tollgate_tower::client::{PaceLayer, Spend};
 use tower::{Layer, ServiceExt};
 
-/// What the server tells.
+/// The headers that the server sends.
 #[derive(Clone, Copy, Debug)]
 enum Tells {
     /// The current draft, with the policy.
     Current,
-    /// The current draft, only what is left.
+    /// The current draft, only the remaining calls.
     Left,
     /// `X-RateLimit-*` with a Unix time.
     Legacy,
@@ -35,7 +35,7 @@ fn clock() -> Clock {
     clock
 }
 
-/// A server that allows so much, and counts refusals.
+/// A server with this quota that counts its refusals.
 fn server(quota: Quota, algorithm: Algorithm, tells: Tells) -> (Stub, Arc<AtomicU64>) {
     let clock = clock();
     let limiter = Limiter::builder(quota).algorithm(algorithm).clock(clock.clone());
@@ -123,8 +123,8 @@ async fn a_server_that_tells_is_followed_without_refusals() {
             (FixedWindow, Spend::Burst, 105),
             (FixedWindow, Spend::Even, 110),
             (FixedWindow, Spend::default(), 110),
-            // Such a server says "so many are left for the whole window", although some come back
-            // earlier. Who heeds that gets half of the rate at worst.
+            // Such a server reports the remaining calls for the whole window, although some permits
+            // come back earlier. A client that follows it gets half of the rate in the worst case.
             (SlidingLog, Spend::Burst, 115),
             (SlidingLog, Spend::default(), 220),
             (SlidingCounter, Spend::Burst, 220),
@@ -143,7 +143,7 @@ async fn a_server_that_tells_is_followed_without_refusals() {
 async fn a_server_that_only_refuses_is_not_pestered() {
     let (stub, refusals) = server(QUOTA, Algorithm::Gcra, Tells::Nothing);
     let (refused, took) = run(&stub, &refusals, Spend::default()).await;
-    // Each stop is learned of by the up to eight calls that are in the air, and ends with a probe.
+    // The up to eight calls in flight are refused with each stop, and a probe ends the stop.
     let stops = took / 2 + 2;
     assert!(refused <= 8 * stops && refused < 100, "{refused} refused in {took} s");
 }

@@ -1,4 +1,4 @@
-//! What a response tells, by its headers as real servers send them.
+//! The limits that a response reports, with the headers of real servers.
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ fn read(status: u16, lines: &[(&str, &str)]) -> Learned {
     Reader::new().read(StatusCode::from_u16(status).unwrap(), &headers(lines), WALL)
 }
 
-/// Writes policies the short way: `name:unit remaining/limit reset window`.
+/// Writes policies in a short form: `name:unit remaining/limit reset window`.
 fn short(policies: &[LearnedPolicy]) -> String {
     let one = |policy: &LearnedPolicy| {
         let unit = match policy.unit {
@@ -256,9 +256,9 @@ fn a_malformed_field_is_ignored_whole_and_counted() {
         (&[("RateLimit", r#""a";r=1;t=-2"#)], ""),
         (&[("RateLimit", "limit=100, reset=30")], ""),
         (&[("RateLimit", "limit=100, remaining=x, reset=30")], ""),
-        // The policies are malformed: what is left is understood without.
+        // The policies are malformed: the remaining calls are understood without them.
         (&[("RateLimit-Policy", "?"), ("RateLimit", r#""a";r=1;t=2"#)], "a 1/- 2s -"),
-        // An older family helps out.
+        // An older family is read instead.
         (
             &[("RateLimit", "?"), ("x-ratelimit-remaining", "9"), ("x-ratelimit-reset", "1")],
             "- 9/- 1s -",
@@ -286,7 +286,7 @@ fn a_refusal_says_when_to_come_again() {
         (429, &[("Retry-After", "5")], Some(Client), after(5_000)),
         (429, &[("Retry-After", "2.0")], Some(Client), after(2_000)),
         (503, &[("Retry-After", "Tue, 14 Nov 2023 22:13:50 GMT")], Some(Server), after(30_000)),
-        // The server's own clock says when now is.
+        // The server's own clock defines the current time.
         (
             503,
             &[
@@ -379,7 +379,7 @@ const NAMES: [&str; 16] = [
 ];
 
 proptest! {
-    /// Any bytes, and texts that look like the real ones.
+    /// Any bytes, and texts that look like real headers.
     #[test]
     fn nothing_panics_and_nothing_is_beyond_its_bound(
         lines in proptest::collection::vec(

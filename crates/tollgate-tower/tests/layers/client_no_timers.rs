@@ -1,6 +1,6 @@
 //! Without timers: outside of a runtime, and in one that was built without them.
 //!
-//! Tokio panics when a timer is made there. Nothing of that gets out: calls that have to wait are not
+//! Tokio panics when a timer is made there. The layers catch that: calls that have to wait are not
 //! sent, and refusals are not repeated.
 
 use crate::stub::{Stub, get};
@@ -13,7 +13,7 @@ use tower::{Layer, ServiceExt};
 fn each_way<F: Future>(make: impl Fn() -> F) -> [F::Output; 2] {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let inside = runtime.block_on(make());
-    // A runtime of another kind, with nothing of tokio in it.
+    // A runtime of another kind, without tokio.
     let mut outside = std::pin::pin!(make());
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let std::task::Poll::Ready(outside) = outside.as_mut().poll(&mut context) else {

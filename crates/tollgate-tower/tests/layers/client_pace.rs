@@ -24,7 +24,7 @@ async fn nobody_of_a_host_starts_before_the_time_that_a_refusal_names() {
     let layer = PaceLayer::builder().build().unwrap();
     let client = layer.layer(stub.clone());
     assert_eq!(call(&client, "http://a/").await.unwrap().status(), 429);
-    // Another host is not concerned, and upper case is no other host.
+    // Another host is not affected, and a host in upper case is the same host.
     call(&client, "http://b/").await.unwrap();
     let (first, second) = tokio::join!(call(&client, "http://a/1"), call(&client, "http://A/2"));
     assert!(first.unwrap().status() == 200 && second.unwrap().status() == 200);
@@ -119,7 +119,7 @@ async fn a_call_that_is_dropped_gives_back_what_it_has() {
     let client = layer.layer(stub.clone());
     call(&client, "http://a/").await.unwrap();
     assert_eq!(limiter.available(), 2);
-    // It has its permit, waits for the server, and is dropped after a second.
+    // The call has its permit, waits for the server, and is dropped after a second.
     let gone = timeout(seconds(1), call(&client, "http://a/gone"));
     let stays = async {
         tokio::task::yield_now().await;
@@ -129,7 +129,7 @@ async fn a_call_that_is_dropped_gives_back_what_it_has() {
     assert!(gone.is_err() && stays.is_ok());
     assert_eq!(limiter.available(), 1);
     assert_eq!(stub.paths(), ["/", "/stays"]);
-    // One that is refused gives back, too.
+    // A call that is refused gives back, too.
     let strict = PaceLayer::builder().quota(limiter.clone()).max_wait(seconds(1)).build().unwrap();
     let stub = Stub::scripted([(429, "Retry-After: 5")]);
     let client = strict.layer(stub);
@@ -147,7 +147,7 @@ async fn what_the_server_does_not_want_in_time_takes_nothing_of_ones_own_quota()
     let layer = PaceLayer::builder().quota(limiter.clone()).max_wait(seconds(59)).build().unwrap();
     let client = layer.layer(stub.clone());
     call(&client, "http://a/").await.unwrap();
-    // It would have to wait for the quota as well, and need not.
+    // It would have to wait for the quota as well, but fails before that.
     let error = call(&client, "http://a/").await.unwrap_err();
     assert_eq!(error, PaceError::TooLong { wait: seconds(60), max_wait: seconds(59) });
     assert_eq!((stub.now(), limiter.waiting()), (seconds(0), 0));
@@ -161,7 +161,7 @@ async fn permits_that_were_waited_for_stay_spent_until_time_brings_them_back() {
     let layer = PaceLayer::builder().quota(limiter.clone()).build().unwrap();
     let client = layer.layer(stub.clone());
     call(&client, "http://a/").await.unwrap();
-    // It has its permit at 5 s, and leaves at 6 s.
+    // The call has its permit at 5 s, and is dropped at 6 s.
     assert!(timeout(seconds(6), call(&client, "http://a/")).await.is_err());
     assert_eq!(limiter.available(), 0);
     tokio::time::advance(seconds(4)).await;
@@ -175,8 +175,8 @@ async fn a_refusal_that_comes_while_the_inner_service_is_not_ready_holds() {
     let layer = PaceLayer::builder().build().unwrap();
     let mut client = layer.layer(tower::limit::ConcurrencyLimit::new(stub.clone(), 1));
     client.ready().await.unwrap().call(get("http://a/")).await.unwrap();
-    // Both are ready one after the other, wait, and let go. The first starts at 1 s and takes half a
-    // second, the second could start at 1.1 s.
+    // Both services become ready one after the other, wait, and are released. The first call starts
+    // at 1 s and takes half a second; the second could start at 1.1 s.
     stub.delay(Duration::from_millis(500));
     let mut first = Box::pin(client.ready().await.unwrap().call(get("http://a/1")));
     assert!(timeout(Duration::ZERO, first.as_mut()).await.is_err());
@@ -211,7 +211,7 @@ async fn futures_that_nobody_polls_hold_up_nobody_for_long() {
     let layer = PaceLayer::builder().build().unwrap();
     let client = layer.layer(stub.clone());
     call(&client, "http://a/").await.unwrap();
-    // Two are polled once, so that they stand first in line, and then never again.
+    // Two calls are polled once, so that they are first in the queue, and then never again.
     let mut first = Box::pin(call(&client, "http://a/first"));
     let mut second = Box::pin(call(&client, "http://a/second"));
     for sleeper in [&mut first, &mut second] {
@@ -222,7 +222,7 @@ async fn futures_that_nobody_polls_hold_up_nobody_for_long() {
     assert!(third.is_ok() && fourth.is_ok());
     assert_eq!(stub.paths(), ["/", "/3", "/4"]);
     assert!(stub.now() <= seconds(5 + 3), "{:?}", stub.now());
-    // They have lost nothing but time.
+    // They are delayed, but not lost.
     assert!(first.await.is_ok() && second.await.is_ok());
 }
 
@@ -235,7 +235,7 @@ async fn routes_are_told_apart_and_idle_ones_are_forgotten() {
     call(&client, "http://a/x").await.unwrap();
     call(&client, "http://a/xx").await.unwrap();
     assert_eq!(stub.now(), seconds(0));
-    // The second lane is idle, the first is stopped: that one is kept.
+    // The second lane is idle, the first is stopped: the stopped one is kept.
     call(&client, "http://a/xxx").await.unwrap();
     assert_eq!((layer.lanes(), layer.counts().evicted), (2, 1));
     call(&client, "http://a/x").await.unwrap();
@@ -325,7 +325,7 @@ impl Service<Request<()>> for Strict {
 
 #[tokio::test(start_paused = true)]
 async fn the_service_that_was_ready_is_the_one_that_is_called() {
-    // From the second call on each has to wait, and asks once more.
+    // From the second call on, each has to wait, and polls the service once more.
     let quota = Limiter::builder(Quota::per_second(1)).clock(Clock::tokio()).build().unwrap();
     let layer = PaceLayer::builder().quota(quota).build().unwrap();
     let mut client = layer.clone().layer(Strict::default());

@@ -22,14 +22,14 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 type BoxError = Box<dyn Error + Send + Sync>;
 type Upload = BoxBody<Bytes, BoxError>;
 
-/// A layer that pauses no longer than the server asks.
+/// A layer that pauses no longer than the server requires.
 fn prompt() -> RetryBuilder<Replay<Upload>> {
     let budget = RetryBudget::unlimited();
     let retry = RetryLayer::builder().backoff(Backoff::fixed(Duration::ZERO));
     retry.budget(budget).replay(ReplayBody::boxed)
 }
 
-/// A body that is no `Clone`: pieces, and trailers. Counts how often it was polled.
+/// A body that is not `Clone`: pieces, and trailers. Counts how often it was polled.
 struct Stream {
     pieces: VecDeque<Result<Bytes, &'static str>>,
     trailers: Option<HeaderMap>,
@@ -68,7 +68,7 @@ impl Body for Stream {
     }
 }
 
-/// What a server has got of one attempt.
+/// The parts of one attempt that a server has received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Got {
     bytes: Vec<u8>,
@@ -78,7 +78,7 @@ struct Got {
     error: Option<String>,
 }
 
-/// Reads at most so many frames.
+/// Reads at most this many frames.
 async fn read(body: &mut Upload, frames: usize) -> Got {
     let (hint, was_empty) = (body.size_hint().exact(), body.is_end_stream());
     let mut got = Got { hint, was_empty, ..Got::default() };
@@ -110,7 +110,7 @@ impl Seen {
     }
 }
 
-/// A server that refuses so many calls after it has read so many frames, and then takes all.
+/// A server that refuses this many calls after it has read this many frames, and then accepts all.
 fn server(
     refusals: usize,
     frames: usize,
@@ -227,7 +227,7 @@ async fn once_it_is_too_long_what_was_kept_is_freed() {
             while let Some(frame) = body.frame().await {
                 drop(frame.unwrap());
                 read += 1;
-                // What the stream has not given yet is alive, too.
+                // The frames that the stream has not yielded yet exist, too.
                 kept.fetch_max(watched.load(SeqCst) + read - 100, SeqCst);
             }
             assert_eq!(watched.load(SeqCst), 0);
@@ -243,7 +243,7 @@ async fn once_it_is_too_long_what_was_kept_is_freed() {
 async fn nothing_is_kept_behind_an_answer() {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let sender = Arc::new(Mutex::new(Some(sender)));
-    // A server that answers when it has read one frame, and reads on behind the answer.
+    // A server that answers when it has read one frame, and continues reading after the answer.
     let service = service_fn(move |request: Request<Upload>| {
         let sender = sender.lock().unwrap().take().unwrap();
         async move {
@@ -282,7 +282,7 @@ async fn an_attempt_that_still_sends_is_stopped_before_the_next_begins() {
     }
     let seen = Seen::default();
     let (noted, calls) = (seen.clone(), Arc::new(AtomicUsize::new(0)));
-    // It answers at once, and goes on reading, as HTTP/2 may.
+    // It answers at once, and continues reading, as HTTP/2 may.
     let service = service_fn(move |request: Request<Upload>| {
         let is_first = calls.fetch_add(1, SeqCst) == 0;
         let noted = noted.clone();
@@ -302,7 +302,7 @@ async fn an_attempt_that_still_sends_is_stopped_before_the_next_begins() {
         });
         async move {
             let mut response = Response::new(());
-            // The other task has its turn.
+            // Lets the other task run.
             tokio::task::yield_now().await;
             if is_first {
                 *response.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;

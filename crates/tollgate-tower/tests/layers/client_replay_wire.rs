@@ -38,7 +38,7 @@ fn retry() -> RetryBuilder {
     retry.backoff(Backoff::full_jitter(Duration::from_millis(1), Duration::from_millis(1)))
 }
 
-/// What is sent into a channel: messages of gRPC, or frames of a body.
+/// The messages of gRPC, or the frames of a body, that are sent into a channel.
 struct Sent(mpsc::UnboundedReceiver<Bytes>);
 
 impl Sent {
@@ -71,7 +71,7 @@ impl Body for Sent {
     }
 }
 
-/// One call in so many milliseconds.
+/// One call in this many milliseconds.
 fn one_in(ms: u64) -> RateLimitLayer {
     let quota = Quota::per(1, Duration::from_millis(ms)).burst(1);
     RateLimitLayer::builder().policy(Policy::new("calls", quota)).build().unwrap()
@@ -93,7 +93,7 @@ where
     Ok(answer.into_inner())
 }
 
-/// Counts what is sent through a channel.
+/// Counts the calls that are sent through a channel.
 fn counted<S>(
     channel: S,
 ) -> (
@@ -169,7 +169,8 @@ async fn a_channel_of_tonic_is_paced_and_its_streams_are_repeated() {
     for task in tasks {
         assert_eq!(task.await.unwrap().unwrap(), "one,two");
     }
-    // Nothing is known when the two start: one is refused, and once it knows it is not again.
+    // Nothing is known when the two start: one is refused, and not again after the client has
+    // learned.
     assert!((2..=3).contains(&sent.load(Relaxed)), "{sent:?}");
 }
 
@@ -186,7 +187,7 @@ async fn a_long_upload_of_tonic_is_sent_once_and_unharmed() {
     assert_eq!(refused.code(), Code::ResourceExhausted);
 }
 
-/// A server that refuses each path once, without reading, and then returns what it got.
+/// A server that refuses each path once, without reading, and then echoes the body.
 async fn refuses_once() -> SocketAddr {
     let refused = Arc::new(std::sync::Mutex::new(std::collections::HashSet::new()));
     let reply = move |request: Request<axum::body::Body>| {

@@ -9,7 +9,7 @@ use tollgate_tower::client::{
 };
 use tower::{Layer, Service, ServiceExt};
 
-/// A layer that pauses no longer than the server asks.
+/// A layer that pauses no longer than the server requires.
 fn prompt() -> RetryBuilder {
     RetryLayer::builder().backoff(Backoff::fixed(Duration::ZERO)).budget(plenty())
 }
@@ -18,7 +18,7 @@ fn plenty() -> RetryBudget {
     RetryBudget::unlimited()
 }
 
-/// Random pauses, the first up to so many seconds and none above ten.
+/// Random pauses, the first of up to this many seconds and none above ten.
 fn up_to(secs: u64) -> Backoff {
     Backoff::full_jitter(seconds(secs), seconds(10))
 }
@@ -36,7 +36,7 @@ async fn what_is_repeated() {
         (Method::POST, 429, "Retry-After: 5", Some(5000)),
         (Method::POST, 403, "Retry-After: 5", Some(5000)),
         (Method::GET, 403, "", None),
-        // What is used up says when it comes back, in any of the headers that are understood.
+        // An exhausted policy says when it refills, in any of the headers that are understood.
         (Method::POST, 429, "RateLimit: \"a\";r=0;t=5, \"b\";r=0;t=7, \"c\";r=1;t=9", Some(7000)),
         (Method::GET, 429, "RateLimit-Remaining: 0\nRateLimit-Reset: 5", Some(5000)),
         (Method::GET, 429, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset-After: 1.5", Some(1500)),
@@ -45,7 +45,7 @@ async fn what_is_repeated() {
         (Method::GET, 429, "X-RateLimit-Remaining: 3\nX-RateLimit-Reset: 5", Some(0)),
         (Method::GET, 429, "Retry-After: 2\nRateLimit: \"a\";r=0;t=5", Some(2000)),
         (Method::GET, 429, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 31", None),
-        // GitHub's 403. One with the draft's headers is somebody else's.
+        // GitHub's 403. A 403 with the draft's headers comes from another server.
         (Method::POST, 403, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 5", Some(5000)),
         (Method::GET, 403, "X-RateLimit-Remaining: 1\nX-RateLimit-Reset: 5", None),
         (Method::GET, 403, "X-RateLimit-Remaining: none\nX-RateLimit-Reset: 5", None),
@@ -59,7 +59,7 @@ async fn what_is_repeated() {
         (Method::GET, 503, "", None),
         (Method::GET, 500, "Retry-After: 5", None),
         (Method::GET, 200, "Retry-After: 5", None),
-        // Too long for the time it may take.
+        // Longer than the time allowed for all attempts.
         (Method::GET, 429, "Retry-After: 31", None),
         (Method::GET, 429, "Retry-After: 30", Some(30_000)),
         (Method::POST, 200, INFO, Some(1500)),
@@ -140,7 +140,7 @@ async fn the_budget_is_shared_and_when_it_is_used_up_the_refusal_is_returned() {
         send(&other, &stub, get("http://a/ok")).await;
     }
     assert_eq!(layer.budget().balance(), 2);
-    // A refusal pays nothing, be it GitHub's 403.
+    // A refusal pays nothing, not even GitHub's 403.
     let github = Stub::scripted([(403, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 60")]);
     for _ in 0..20 {
         send(&other, &github, get("http://a/")).await;
@@ -188,7 +188,7 @@ async fn repeats_are_paced_too() {
     for call in &mut calls {
         assert_eq!(call.await.unwrap().unwrap().status(), 200);
     }
-    // All but those that were in the air wait until then.
+    // All calls but those in flight wait until then.
     assert!(stub.starts().iter().all(|at| *at == seconds(0) || *at >= seconds(5)));
 }
 
@@ -236,7 +236,7 @@ fn nonsense_is_refused_with_a_way_out() {
          the second (TG-C22, see \
          https://github.com/tollgate-rs/tollgate/blob/main/docs/clients.md#tg-c22)"
     );
-    // No clock is known by which the default budget cannot be built.
+    // There is no known clock with which the default budget cannot be built.
     let budget = RetryBudget::builder().most(0).build().unwrap_err();
     let budget = RetryBuildError::Budget(budget);
     for (error, code) in [(attempts, "TG-C21"), (backoff, "TG-C22"), (budget, "TG-C23")] {
@@ -265,7 +265,7 @@ async fn a_cold_client_gets_twenty_parallel_calls_through_a_server_of_five_per_s
         assert_eq!(call.await.unwrap().unwrap().status(), 200);
     }
     assert_eq!(layer.counts().out_of_budget, 0);
-    // Five pass at once. How often the others have to come again depends on their jitter.
+    // Five pass at once. How often the others have to retry depends on their jitter.
     assert!(layer.counts().retries >= 15, "{:?}", layer.counts());
 }
 

@@ -1,4 +1,5 @@
-//! A client that throttles itself: what counts, what is refused, and what is released.
+//! A client that throttles itself: which calls count, which are refused, and which resources are
+//! released.
 
 use super::strict::{HANGS, Strict, error, get, status};
 use http::{HeaderValue, Request, header};

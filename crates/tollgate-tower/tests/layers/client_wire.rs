@@ -84,7 +84,7 @@ async fn a_client_of_hyper_util_follows_a_server() {
 
 #[tokio::test]
 async fn the_error_of_a_client_of_hyper_util_is_kept() {
-    // A port that nobody listens on.
+    // A port without a listener.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -96,7 +96,7 @@ async fn the_error_of_a_client_of_hyper_util_is_kept() {
     assert!(matches!(&error, PaceError::Inner(inner) if inner.is_connect()), "{error:?}");
 }
 
-/// Says so when it is dropped.
+/// Sends a message when it is dropped.
 struct Ends(Option<oneshot::Sender<()>>);
 
 impl Drop for Ends {
@@ -134,7 +134,7 @@ async fn a_hedge_wins_over_a_server_that_hangs_and_the_loser_ends_there() {
     assert_eq!((hedge.counts().hedges, hedge.counts().wins), (1, 1));
 }
 
-/// A server of gRPC that refuses the first call, for 300 ms.
+/// A gRPC server that refuses the first call, for 300 ms.
 async fn refuses_once() -> SocketAddr {
     let calls = AtomicU64::new(0);
     let reply = move |request: Request<axum::body::Body>| {
@@ -176,7 +176,7 @@ async fn a_channel_of_tonic_is_paced() {
     };
     assert_eq!(call().await.unwrap_err().code(), Code::ResourceExhausted);
     assert_eq!(pace.counts().stops, 1);
-    // It waits until the server wants it.
+    // It waits until the server admits it.
     assert_eq!(call().await.unwrap().into_inner(), "hi");
     assert_eq!((pace.counts().waited, pace.counts().sent), (1, 2));
 }

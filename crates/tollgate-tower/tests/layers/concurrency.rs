@@ -1,4 +1,5 @@
-//! The layer that limits requests in flight: who holds a slot, until when, and what others are told.
+//! The layer that limits requests in flight: which requests hold a slot, until when, and the
+//! responses to others.
 
 use crate::DOCS;
 use bytes::Bytes;
@@ -25,7 +26,7 @@ use tollgate_tower::{
 use tower::{Layer, Service, ServiceExt};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// What no step over loopback takes.
+/// Longer than any step over loopback takes.
 const LONG: Duration = Duration::from_secs(20);
 
 pub(crate) type Sender = mpsc::UnboundedSender<Result<&'static str, String>>;
@@ -34,7 +35,7 @@ pub(crate) type Sender = mpsc::UnboundedSender<Result<&'static str, String>>;
 pub(crate) struct Fed(mpsc::UnboundedReceiver<Result<&'static str, String>>);
 
 impl Fed {
-    /// Returns a body that begins with this, and never ends.
+    /// Returns a body that begins with this text, and never ends.
     pub(crate) fn endless(text: &'static str) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         sender.send(Ok(text)).unwrap();
@@ -63,7 +64,8 @@ impl Body for Fed {
 #[derive(Clone)]
 pub(crate) struct Head(pub(crate) Response<()>);
 
-/// A service that must be polled ready before each call, and answers what a test feeds it.
+/// A service that must be polled ready before each call, and answers with the body that a test
+/// feeds.
 pub(crate) struct Inner {
     is_ready: bool,
     bodies: mpsc::UnboundedSender<Sender>,
@@ -300,7 +302,7 @@ async fn a_queue_is_bounded_in_length_and_in_time() {
     assert_eq!(ask(&service, request("/")).await.status(), 503, "the queue is full");
     assert_eq!(clock.now().since(start), Duration::ZERO);
 
-    // The second is polled first, and has its turn second all the same.
+    // The second is polled first, but is still served second.
     let (two, one) = (tokio::spawn(two), tokio::spawn(one));
     tokio::time::advance(SECOND / 2).await;
     drop(held);
@@ -376,7 +378,7 @@ fn what_cannot_be_meant_is_refused_at_the_start() {
     }
 }
 
-/// Waits for what must come, and comes by itself.
+/// Waits until a condition holds.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let waits = async {
         while !is_so() {

@@ -1,4 +1,4 @@
-//! What looks wrong once requests come is told in the log, once.
+//! Likely mistakes that show only when requests come are logged once.
 
 use crate::DOCS;
 use crate::heard::Heard;
@@ -47,7 +47,7 @@ fn a_room_tells_once_what_looks_wrong_with_its_key() {
     assert!(line.contains(&format!(" code=TG-K52 docs={DOCS}/http.md#tg-k52")), "{line}");
 }
 
-/// A layer that is built here, and nowhere else, for each request: wrong.
+/// A layer that is built for each request, which is a mistake.
 fn built_for_each_request() {
     for _ in 0..20 {
         let layer = RateLimitLayer::builder().policy(Policy::new("p", Quota::per_second(1)));

@@ -15,14 +15,14 @@ use tollgate::{Clock, ManualClock, store::MemoryStore};
 use tollgate_tower::{LimitBody, RateLimitBuilder, RateLimitLayer};
 use tower::{Layer, ServiceExt};
 
-/// A builder of a layer in memory whose time stands still, the memory, and the hand of its clock.
+/// A builder of a layer in memory on a manual clock, the memory, and the handle of the clock.
 fn manual() -> (RateLimitBuilder, MemoryStore, ManualClock) {
     let (clock, hand) = Clock::manual();
     let store = MemoryStore::builder().clock(clock).build().unwrap();
     (RateLimitLayer::builder().memory(store.clone()), store, hand)
 }
 
-/// A service that answers everything.
+/// A service that answers every request.
 async fn hello(_: Request<String>) -> Result<Response<String>, Infallible> {
     Ok(Response::new("hello".into()))
 }
@@ -44,7 +44,7 @@ async fn status(limits: &RateLimitLayer) -> u16 {
     ask(limits, "/").await.status().as_u16()
 }
 
-/// Polls a future once, which is not ready.
+/// Polls a future once, and asserts that it is pending.
 fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(future.poll(&mut context).is_pending());

@@ -1,4 +1,5 @@
-//! The usual request goes a short way through the layer, all others a long one: both say the same.
+//! Usual requests take a fast path through the layer, all others the general path: both give the
+//! same answers.
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -21,12 +22,12 @@ use tollgate_tower::{
 use tower::Service;
 use tower_layer::Layer;
 
-/// What a request is made to do.
+/// The course of a request.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// It is answered at once.
     Answered,
-    /// It is answered after so many milliseconds.
+    /// It is answered after this many milliseconds.
     Slow(u64),
     /// It is shed further in.
     Shed,
@@ -52,7 +53,7 @@ fn keys() -> [Key; 6] {
         Key::client(ClientAddress::peer().ipv4_prefix(24).ipv6_prefix(48)),
         Key::header("x-api-key").or_anonymous(),
         Key::all([Key::peer(), Key::header("x-api-key").or_anonymous()]),
-        // Longer than what the short way keeps.
+        // Longer than a key of the fast path.
         Key::from_fn(|_, key| {
             key.push(&[7; 300]);
             true
@@ -92,7 +93,7 @@ fn steps() -> impl Strategy<Value = Vec<(Step, u8, u64)>> {
         1 => Just(Step::Dropped),
         1 => Just(Step::Left),
     ];
-    // who it is, and how long after the one before
+    // the client, and the milliseconds since the request before
     proptest::collection::vec((step, 0_u8..4, 0_u64..1500), 1..24)
 }
 
@@ -111,7 +112,7 @@ fn request(who: u8) -> Request<()> {
     request.body(()).unwrap()
 }
 
-/// Sends a request through a layer; returns what came, if anything did.
+/// Sends a request through a layer; returns the response, if there is one.
 fn send(
     layer: &RateLimitLayer,
     hand: &ManualClock,
@@ -145,11 +146,12 @@ fn send(
     Some((head.status, head.headers))
 }
 
-/// The clock is not read again for a service that has not waited for anything: what is told may be too
-/// long by what that took, and is never too short.
+/// If the service has not waited for anything, the layer does not read the clock again: reported
+/// times may then be too long by the duration of the call, and are never too short.
 #[test]
 fn a_service_that_answers_at_once_is_told_of_as_of_the_request() {
-    // how long it works without waiting, and the seconds until the ten permits of a minute are back
+    // how long the service works without waiting, and the seconds until the ten permits of a minute
+    // are back
     for (works_ms, waits, expected) in [(0, false, 6), (3_000, false, 6), (3_000, true, 3)] {
         let (clock, hand) = Clock::manual();
         let store = MemoryStore::builder().clock(clock).build().unwrap();
@@ -215,7 +217,7 @@ proptest! {
         for (v4, v6) in [(32, 64), prefixes] {
             let client = ClientAddress::peer().ipv4_prefix(v4).ipv6_prefix(v6);
             let key = Key::client(client);
-            // As the store knows it: one permit, which both ways take from the same key.
+            // As the store knows it: one permit, which both paths take from the same key.
             let layer = |is_long: bool, store: &MemoryStore| {
                 let policy = Policy::new("p", Quota::once(1)).key(key.clone());
                 let builder = RateLimitLayer::builder().memory(store.clone()).policy(policy);

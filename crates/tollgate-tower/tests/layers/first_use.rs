@@ -1,4 +1,4 @@
-//! A first program with the layers: what it sees at the start, on the server and on the client.
+//! A first program with the layers: its experience at the start, on the server and on the client.
 
 mod client;
 mod server;
@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use tollgate_tower::{LimitBody, RateLimitLayer};
 use tower::{Layer, ServiceExt};
 
-/// A service that answers everything.
+/// A service that answers every request.
 async fn hello(_: Request<String>) -> Result<Response<String>, Infallible> {
     Ok(Response::new("hello".into()))
 }

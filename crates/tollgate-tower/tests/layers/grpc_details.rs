@@ -1,4 +1,4 @@
-//! Refused calls of gRPC, seen by a client of tonic and read by `tonic-types`.
+//! Refused gRPC calls, as a tonic client sees them and `tonic-types` reads them.
 
 use crate::wire::{Plain, join, join_in};
 use bytes::Bytes;
@@ -72,7 +72,7 @@ fn reason(details: &ErrorDetails) -> (&str, &str, &HashMap<String, String>) {
 #[tokio::test]
 async fn whoever_is_over_its_quota_is_told_when_and_why() {
     for kind in KINDS {
-        // The name has to be encoded in the message, and comes back as it is.
+        // The name has to be encoded in the message, and is decoded to the same text.
         let name = "size, 100% \"of\" calls";
         let channel = join(limits(Policy::new(name, Quota::per_hour(2).burst(1)))).await;
         let words = call(&channel, kind, None).await.unwrap();
@@ -93,7 +93,7 @@ async fn whoever_is_over_its_quota_is_told_when_and_why() {
         assert_eq!(violations[0].description, start.split(';').next().unwrap());
         let metadata = HashMap::from([("policy".to_owned(), name.to_owned())]);
         assert_eq!(reason(&details), ("RATE_LIMIT_EXCEEDED", "tollgate", &metadata));
-        // What gateways turn into HTTP is there as metadata, once each.
+        // The headers that gateways turn into HTTP are there as metadata, once each.
         for header in ["ratelimit", "ratelimit-policy", "retry-after", "cache-control"] {
             assert_eq!(status.metadata().get_all(header).iter().count(), 1, "{header}");
         }

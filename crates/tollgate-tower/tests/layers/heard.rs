@@ -1,4 +1,4 @@
-//! Collects what is written into the log.
+//! Collects the lines that are written into the log.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::{
@@ -13,7 +13,7 @@ use tracing_subscriber::{Layer, layer::Context, layer::SubscriberExt, registry::
 pub(crate) struct Heard(Arc<Mutex<Vec<String>>>);
 
 impl Heard {
-    /// Runs `with` and returns what was heard on this thread.
+    /// Runs `with` and returns the lines that were logged on this thread.
     pub(crate) fn during(with: impl FnOnce()) -> Vec<String> {
         let heard = Self::default();
         let subscriber = tracing_subscriber::registry().with(heard.clone());

@@ -1,4 +1,4 @@
-//! Keys: what is found in a request, what happens without it, and what cannot be meant.
+//! Keys: which key a request has, the result without one, and invalid settings.
 
 use http::{Method, Request, request::Builder};
 use proptest::{collection::vec, prelude::*};
@@ -58,7 +58,7 @@ fn each_source_finds_its_part() {
         (
             Key::route(),
             Request::builder().uri("/shop.Cart/Add").header("content-type", "application/grpc"),
-            // Whoever says that it speaks gRPC does not choose its route by that.
+            // A client that claims to speak gRPC does not choose its route by that.
             None,
         ),
         (Key::all([Key::method(), Key::path(), Key::peer()]), get().extension(peer), {
@@ -81,7 +81,7 @@ type Lines = &'static [(&'static str, &'static str)];
 
 #[test]
 fn secrets_are_counted_by_their_hash() {
-    // What is counted, headers, and the secret in them if there is one.
+    // The counted part, headers, and the secret in them if there is one.
     let rows: [(Key, Lines, Option<&str>); 18] = [
         (Key::header("x-api-key"), &[("x-api-key", "s3cret")], Some("s3cret")),
         (Key::header("X-API-Key"), &[("x-api-key", " s3cret ")], Some("s3cret")),
@@ -353,7 +353,7 @@ fn keys_that_cannot_be_meant_are_refused() {
         assert_eq!(error.code(), code, "row {row}: {error}");
         let text = error.to_string();
         assert!(text.contains(words) && text.contains(error.docs()), "row {row}: {text}");
-        // Who uses it all the same gets an answer.
+        // An invalid key that is used all the same gives a result.
         find(&wrong, get());
     }
     for right in [
@@ -382,7 +382,7 @@ fn keys_can_be_shared_and_print_no_secret() {
     assert_eq!(KeyText::of(bytes.as_bytes()).to_string(), "/things");
 }
 
-/// What a request has for each of three parts: none, or parts of a key.
+/// The values of a request for each of three parts: none, or parts of a key.
 type Parts = [Option<Vec<Vec<u8>>>; 3];
 
 fn parts() -> impl Strategy<Value = Parts> {
@@ -408,7 +408,7 @@ proptest! {
         let same = [&one, &other].map(|parts| known(&all, get().extension(parts.clone())));
         prop_assert_eq!(one == other, same[0] == same[1]);
 
-        // The first that is there, in its place.
+        // The first that is present, in its position.
         let any = Key::any([0, 1, 2].map(part)).or_anonymous();
         let first = |parts: &Parts| parts.iter().position(Option::is_some).map(|at| (at, parts[at].clone()));
         let same = [&one, &other].map(|parts| find(&any, get().extension(parts.clone())).1);

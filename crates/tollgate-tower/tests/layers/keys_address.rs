@@ -1,4 +1,4 @@
-//! Addresses: every spelling of one client is one key, and nothing else is.
+//! Addresses: every spelling of one client is one key, and no other spelling is.
 
 use http::Request;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use tollgate_tower::{
     key::{ClientAddress, Found, KeyBytes, KeyError, Trust, read_address},
 };
 
-/// What is written, and what is counted by default; empty for what is no address.
+/// The spelling, and the part that is counted by default; empty if it is not an address.
 const SPELLINGS: [(&str, &str); 67] = [
     // IPv4, plain and with port.
     ("192.0.2.1", "192.0.2.1"),
@@ -61,7 +61,7 @@ const SPELLINGS: [(&str, &str); 67] = [
     ("[fe80::1%eth0]:80", "fe80::"),
     ("fe80::1%", ""),
     ("192.0.2.1%eth0", ""),
-    // Tunnels are IPv6 unless asked for.
+    // Tunnels are IPv6 unless they are unwrapped.
     ("2002:c000:0201::1", "2002:c000:201::"),
     ("2001:0:4136:e378:8000:63bf:3fff:fdd2", "2001:0:4136:e378::"),
     // Garbage.
@@ -110,7 +110,7 @@ fn spellings_of_one_client_are_one_key_and_others_are_not() {
         assert_eq!(counted(&client(), text), expected.parse().ok(), "{text:?}");
         let (found, bytes) = key(client(), text);
         if expected.is_empty() {
-            // Without an address of the connection there is nobody.
+            // Without an address of the connection there is no client.
             assert_eq!((found, bytes.as_bytes()), (Found::Refuse, &[][..]), "{text:?}");
             continue;
         }

@@ -1,4 +1,4 @@
-//! Clients behind proxies: who is believed, and what clients make up.
+//! Clients behind proxies: which proxies are believed, and which entries clients make up.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use proptest::{collection::vec, prelude::*};
@@ -10,7 +10,7 @@ use tollgate_tower::{
 
 type Lines<'a> = &'a [(&'static str, &'a str)];
 
-/// Finds the client of a request; the peer is empty if it is not known.
+/// Finds the client of a request; an empty peer means that it is unknown.
 fn find(client: &ClientAddress, peer: &str, lines: Lines<'_>) -> Option<IpAddr> {
     let mut request = Request::new(());
     for (name, value) in lines {
@@ -59,7 +59,7 @@ fn hops_are_counted_from_the_right() {
             ("10.0.0.1", &[(XFF, "")], "10.0.0.1"),
             ("10.0.0.1", &[], "10.0.0.1"),
             ("10.0.0.1", &[("forwarded", "for=6.6.6.6")], "10.0.0.1"),
-            // A proxy on a Unix socket has no address, and is believed all the same.
+            // A proxy on a Unix socket has no address, but is believed.
             ("", &[(XFF, "6.6.6.6, 192.0.2.1")], "192.0.2.1"),
             ("", &[], ""),
         ],
@@ -70,7 +70,7 @@ fn hops_are_counted_from_the_right() {
             ("10.0.0.1", &[(XFF, "6.6.6.6, 192.0.2.1, 10.0.0.3, 10.0.0.2")], "192.0.2.1"),
             ("10.0.0.1", &[(XFF, "192.0.2.1"), (XFF, "10.0.0.3"), (XFF, "10.0.0.2")], "192.0.2.1"),
             ("10.0.0.1", &[(XFF, "192.0.2.1, 10.0.0.3"), (XFF, "10.0.0.2")], "192.0.2.1"),
-            // Fewer than the proxies there are: somebody came past them.
+            // Fewer entries than proxies: the request did not pass all of them.
             ("198.51.100.7", &[(XFF, "6.6.6.6, 10.0.0.2")], "198.51.100.7"),
             ("10.0.0.1", &[(XFF, "192.0.2.1, unknown, 10.0.0.2")], "10.0.0.1"),
             ("10.0.0.1", &[(XFF, "unknown, 10.0.0.3, 10.0.0.2")], "10.0.0.1"),
@@ -91,7 +91,7 @@ fn hops_are_counted_from_the_right() {
 fn networks_are_walked_until_somebody_is_not_believed() {
     let trust = Trust::networks(["10.0.0.0/8", "2001:db8:ffff::/48", "198.51.100.7"]);
     let rows: [(&str, Lines<'_>, &str); 16] = [
-        // Not a proxy: nothing it says counts.
+        // Not a proxy: its entries do not count.
         ("203.0.113.9", &[(XFF, "6.6.6.6")], "203.0.113.9"),
         ("198.51.100.8", &[(XFF, "6.6.6.6")], "198.51.100.8"),
         ("10.0.0.1", &[(XFF, "192.0.2.1")], "192.0.2.1"),
@@ -102,11 +102,11 @@ fn networks_are_walked_until_somebody_is_not_believed() {
         // Proxies in any spelling.
         ("::ffff:10.0.0.1", &[(XFF, "192.0.2.1, ::ffff:a00:2, [::ffff:10.0.0.3]:80")], "192.0.2.1"),
         ("2001:db8:ffff::1", &[(XFF, "192.0.2.1, [2001:DB8:FFFF::2]:443")], "192.0.2.1"),
-        // Behind a translator is not inside.
+        // An address behind a translator is not inside.
         ("10.0.0.1", &[(XFF, "6.6.6.6, 64:ff9b::10.0.0.2")], "64:ff9b::a00:2"),
         ("64:ff9b::10.0.0.1", &[(XFF, "6.6.6.6")], "64:ff9b::a00:1"),
         ("2002:a00:1::", &[(XFF, "6.6.6.6")], "2002:a00:1::"),
-        // All are believed: the leftmost; what cannot be read ends it.
+        // If all are believed, the leftmost one counts; an entry that cannot be read ends the walk.
         ("10.0.0.1", &[(XFF, "10.0.0.3, 10.0.0.2")], "10.0.0.3"),
         ("10.0.0.1", &[(XFF, "192.0.2.1, unknown, 10.0.0.2")], "10.0.0.2"),
         ("10.0.0.1", &[], "10.0.0.1"),
@@ -231,7 +231,7 @@ fn trust_that_cannot_be_meant_is_refused() {
         assert_eq!(error.code(), code, "row {row}: {error}");
         assert!(error.to_string().contains(words), "row {row}: {error}");
         assert!(error.docs().ends_with(&code.to_lowercase()), "row {row}: {error}");
-        // Who uses it all the same gets some address or none, and no panic.
+        // If it is used all the same, the result is an address or none, and no panic.
         find(&client, "10.0.0.1", &[(XFF, "6.6.6.6")]);
     }
 }
@@ -297,7 +297,7 @@ fn what_looks_wrong_is_told() {
     }
 }
 
-/// Bytes that may be in a header: mostly those that mean something in these lists.
+/// Bytes that may be in a header: mostly those with a meaning in these lists.
 fn garbage() -> impl Strategy<Value = Vec<u8>> {
     let meant = proptest::sample::select(&b",,;;\"\"\\\\==[]:.%_ \tforFOR0123456789abf"[..]);
     let good = (b' '..=b'~').prop_union(0x80..=0xff).boxed();
@@ -310,7 +310,7 @@ fn garbage() -> impl Strategy<Value = Vec<u8>> {
     vec(piece, 0..24).prop_map(|pieces| pieces.concat())
 }
 
-/// What proxies append, each to the same line or in a line of its own.
+/// The entries that proxies append, each to the same line or in a line of its own.
 fn appended(lists: (&'static str, &[&str]), left: &[Vec<u8>], joined: &[bool]) -> HeaderMap {
     let mut lines = left.to_vec();
     for (entry, joined) in lists.1.iter().zip(joined) {

@@ -1,4 +1,4 @@
-//! Sentences of `docs/http.md` that no other test holds, its defaults above all.
+//! Sentences of `docs/http.md` that no other test holds, mostly its defaults.
 
 use crate::away::Away;
 use crate::heard::Heard;
@@ -13,7 +13,7 @@ use tollgate::{
 use tollgate_tower::{Key, Mode, OnStoreError, Policy, RateLimitBuilder, RateLimitLayer, Settle};
 use tower::{Layer, Service, ServiceExt};
 
-/// Answers with what is asked for: `x-used` as it is.
+/// Answers with the requested header: `x-used` as it is.
 async fn answer(request: Request<()>) -> Result<Response<String>, Infallible> {
     let mut response = Response::new("hello".to_owned());
     if let Some(used) = request.headers().get("x-used") {
@@ -102,7 +102,7 @@ async fn grpc_of_browsers_is_answered_as_http() {
 async fn a_key_stays_on_its_side_of_a_percentage() {
     let policy = || Policy::new("p", Quota::once(1)).key(Key::header("x-key"));
     let mut held = 0;
-    // Two layers of the same policy, as in two processes: they agree on whom it is enforced for.
+    // Two layers of the same policy, as in two processes: they enforce it for the same keys.
     let layers = [0, 1].map(|_| layer(policy().mode(Mode::Percent(50))));
     for key in 0..100 {
         let key = [("x-key", &*key.to_string())];
@@ -192,7 +192,7 @@ fn a_store_that_fails_is_logged_once_each_second() {
     assert_eq!(left_out, ["0", "2", "2"], "{heard:?}");
 }
 
-/// A store that settles when it is let.
+/// A store that settles when a test releases it.
 struct Slow(MemoryStore, Semaphore);
 
 impl Store for Slow {

@@ -1,5 +1,5 @@
-//! What `docs/http.md` says holds: its codes, and what it tells of order and of settling. The codes
-//! of `docs/clients.md`, too.
+//! The statements of `docs/http.md` hold: its codes, and its rules of order and of settling. The
+//! codes of `docs/clients.md`, too.
 
 use axum::{Router, body::Body, routing::get};
 use http::{Request, StatusCode};
@@ -63,7 +63,7 @@ fn links_of_labels_and_jitter_go_to_the_code() {
         assert!(text.contains(';'), "{text}: no way out");
         assert!(text.ends_with(&format!("({code}, see {docs})")), "{text}");
     }
-    // A layer has a code of its own for it, and says one only.
+    // A layer has a code of its own for it, and writes only that one.
     let layer = RateLimitLayer::builder().policy(Policy::new("", Quota::per_second(1)));
     let limit = ConcurrencyLayer::builder(Concurrency::new(1).unwrap()).name("");
     let texts = [layer.build().unwrap_err().to_string(), limit.build().unwrap_err().to_string()];
@@ -180,7 +180,7 @@ async fn whole_networks_can_be_left_out() {
         ([10, 0, 0, 1], "198.51.100.7", [200, 200]),
         ([10, 0, 0, 1], "2001:db8:7::1", [200, 200]),
         ([10, 0, 0, 1], "203.0.113.9", [200, 429]),
-        // Who comes past the proxies and says that it is one of ours.
+        // A client that bypasses the proxies and claims an address of ours.
         ([203, 0, 113, 7], "198.51.100.7", [200, 429]),
     ] {
         for expected in expected {
@@ -238,7 +238,7 @@ async fn without_room_for_a_reservation_requests_are_refused() {
         (OnStoreError::Allow, StatusCode::SERVICE_UNAVAILABLE),
         (OnStoreError::Refuse, StatusCode::SERVICE_UNAVAILABLE),
     ] {
-        // Whoever fills up what others have reserved gets no free guesses for it.
+        // A client that exhausts the reservations gets no free guesses for it.
         let memory = tollgate::store::MemoryStore::builder().max_reservations(0).build().unwrap();
         let failures = Policy::new("failures", Quota::per_hour(2)).charge(Charge::on_failure());
         let builder = RateLimitLayer::builder().memory(memory).on_store_error(on_error);

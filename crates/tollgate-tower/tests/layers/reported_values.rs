@@ -1,4 +1,5 @@
-//! Whatever is asked: what clients are told is well formed, true, and nothing of their own.
+//! For any request: the values that clients get are well formed and true, and contain nothing that
+//! they sent.
 
 mod echo;
 mod numbers;

@@ -1,4 +1,4 @@
-//! Breaker, timeouts and fallback: what each does alone, and with the other layers.
+//! Breaker, timeouts and fallback: each alone, and with the other layers.
 
 mod breaker;
 mod breaker_outcome;
@@ -59,7 +59,7 @@ impl Scene {
         assert_eq!(self.breaker.state().name(), "open");
     }
 
-    /// Returns how many calls came to the target since the last time.
+    /// Returns how many calls reached the target since the last time.
     fn calls(&mut self) -> usize {
         std::iter::from_fn(|| self.senders.try_recv().ok()).count()
     }
@@ -100,7 +100,7 @@ fn poll_once<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Returns who refused a response, and for how long.
+/// Returns which part refused a call, and for how long.
 fn refused_by<B>(response: &Response<B>) -> Option<(&'static str, Option<Duration>)> {
     let refused = response.extensions().get::<RefusedBy>();
     refused.map(|refused| (refused.part(), refused.retry_after()))

@@ -1,4 +1,4 @@
-//! What clients are told, read back by parsers that are not ours.
+//! The responses to clients, read back by foreign parsers.
 
 mod any;
 mod body;
@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, time::Duration};
 use tollgate::{Answer, Clock, Decision, Outcome, Quota, Tick};
 use tollgate_tower::answer::{Headers, Label, Told, Verdict};
 
-/// The time of all decisions that are made up.
+/// The time of all decisions in these tests.
 const NOW: Tick = Tick::from_secs(1000);
 
 /// An item of a field: its name, and its parameters as they are written.

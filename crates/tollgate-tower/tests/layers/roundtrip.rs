@@ -1,5 +1,5 @@
-//! Our layer on the server's side, and ours on the client's side of it: what is told is what is
-//! heeded.
+//! Our layer on the server side, and ours on the client side: the client follows exactly what the
+//! server reports.
 
 use axum::{Router, routing::get};
 use bytes::Bytes;
@@ -25,16 +25,16 @@ use tollgate_tower::{
 };
 use tower::{Layer, Service, ServiceExt};
 
-/// What the server tells.
+/// The headers that the server sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tells {
     Draft,
     ThreeFields,
     Epoch,
     Delta,
-    /// `Retry-After`, when it refuses and when nothing is left.
+    /// `Retry-After`, on refusals and when nothing is left.
     RetryAfter,
-    /// `Retry-After` when it refuses.
+    /// `Retry-After` on refusals only.
     Nothing,
 }
 
@@ -48,7 +48,7 @@ const ALL: [Tells; 6] = [
 ];
 
 impl Tells {
-    /// Tells whether a client knows what is left.
+    /// Tells whether a client knows the remaining calls.
     fn what_is_left(self) -> bool {
         !matches!(self, Self::RetryAfter | Self::Nothing)
     }
@@ -101,7 +101,7 @@ const QUOTA: Quota = Quota::per(20, Duration::from_secs(10));
 /// 120 calls at 20 in 10 s, the first 20 of them at once, take 50 s at best.
 const BEST: Duration = Duration::from_secs(50);
 
-/// Returns how much of the rate a client gets at least, as docs/clients.md has it.
+/// Returns the share of the rate that a client gets at least, by docs/clients.md.
 fn least_percent(tells: Tells, algorithm: Algorithm, spend: Spend) -> u128 {
     // gcra, fixed windows, anchored windows, sliding counter, sliding log
     let row = match (tells.what_is_left(), spend) {
@@ -157,11 +157,12 @@ async fn a_server_of_ours_is_followed_by_each_algorithm_and_each_form_of_headers
                 if tells.what_is_left() {
                     assert_eq!(refused, 0, "{row}");
                 } else {
-                    // A refusal stops all for a second at least, and then one goes ahead. What was
-                    // in the air is refused with it.
+                    // A refusal stops all calls for at least a second, and then one goes ahead. The
+                    // calls in flight are refused with it.
                     assert!(refused <= took.as_secs() + WORKERS, "{row}");
                 }
-                // It is never faster than the server allows, and uses what it allows.
+                // The client is never faster than the server allows, and uses the rate that it
+                // allows.
                 let percent = BEST.as_millis() * 100 / took.as_millis();
                 let least = least_percent(tells, algorithm, spend);
                 assert!((least..=100).contains(&percent), "{row}: {percent} %");
@@ -208,7 +209,8 @@ async fn a_server_of_axum_is_followed_by_a_client_of_hyper_over_loopback() {
     let runs = ALL.map(|tells| (tells, tokio::spawn(over_loopback(tells))));
     for (tells, run) in runs {
         let (refused, took) = run.await.unwrap();
-        // A scheduler that stalls may cost a few; whoever is told nothing has two in the air.
+        // A scheduler that stalls may cost a few; a client without information has two calls in
+        // flight.
         let most = if tells.what_is_left() { 2 } else { 2 * (took.as_secs() + 1) };
         assert!(refused <= most, "{tells:?}: {refused} refused in {took:?}");
         assert!(took >= Duration::from_millis(240), "{tells:?}: faster than the limit, {took:?}");

@@ -91,7 +91,7 @@ fn pace(max_wait: Duration) -> (Limiter, PaceLayer) {
     (quota, pace.without_learning().build().unwrap())
 }
 
-/// A rate that nothing here uses up.
+/// A rate that no test here exhausts.
 fn wide_pace() -> PaceLayer {
     let quota = Limiter::builder(Quota::per_second(1_000_000)).clock(Clock::tokio());
     let pace = PaceLayer::builder().quota(quota.build().unwrap()).clock(Clock::tokio());
@@ -128,7 +128,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Asserts that nothing is held any more.
+/// Asserts that all resources are released.
 fn assert_released(handle: &StackHandle, inner: &crate::strict::Shared, what: &str) {
     for limit in handle.report().limits {
         assert_eq!((limit.in_flight, limit.waiting), (0, 0), "{what}: {limit:?}");

@@ -1,4 +1,4 @@
-//! The layer in the stacks that people build: it fits, counts once, and calls what was ready.
+//! The layer in common stacks: it fits, counts once, and calls the service that was ready.
 
 mod faults;
 mod kinds;
@@ -11,12 +11,12 @@ use std::convert::Infallible;
 use tollgate::Quota;
 use tollgate_tower::{Policy, RateLimitLayer};
 
-/// A limit over all requests that is never refilled.
+/// A limit for all requests that never refills.
 fn once(permits: u64) -> RateLimitLayer {
     RateLimitLayer::builder().policy(Policy::new("p", Quota::once(permits))).build().unwrap()
 }
 
-/// A service that answers everything.
+/// A service that answers every request.
 async fn hello<B>(_: Request<B>) -> Result<Response<String>, Infallible> {
     Ok(Response::new("hello".into()))
 }
@@ -25,7 +25,7 @@ fn get(path: &str) -> Request<String> {
     Request::get(path).body(String::new()).unwrap()
 }
 
-/// Returns what is left of a limit, and spends it.
+/// Returns the remaining permits of a limit, and spends them.
 async fn drain(limits: &RateLimitLayer) -> u64 {
     use tower::{Layer, ServiceExt};
     let mut left = 0;

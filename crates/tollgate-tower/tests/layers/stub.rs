@@ -31,7 +31,7 @@ struct Shared {
 }
 
 impl Stub {
-    /// Answers by the script; its last line goes on for ever.
+    /// Answers by the script; its last line repeats for ever.
     pub(crate) fn scripted<const N: usize>(lines: [(u16, &'static str); N]) -> Self {
         let lines = Mutex::new(VecDeque::from(lines));
         Self::new(move |_| {
@@ -54,15 +54,15 @@ impl Stub {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Lets the next call take so long.
+    /// Makes the next call take this long.
     pub(crate) fn delay(&self, delay: Duration) {
         *self.shared.delay.lock().unwrap() = delay;
     }
 
-    /// Returns the time since this server was made, to the millisecond.
+    /// Returns the time since the server's creation, to the millisecond.
     pub(crate) fn now(&self) -> Duration {
         let now = self.shared.clock.now().since(self.shared.origin);
-        // Timers of tokio are good to the millisecond, and late rather than early.
+        // Tokio's timers have a resolution of a millisecond, and are late rather than early.
         Duration::from_millis(now.as_millis() as u64)
     }
 

@@ -20,7 +20,7 @@ use tower_layer::Layer;
 
 const ESTIMATE: u64 = 20;
 
-/// A body that reports something with each of its frames.
+/// A body that reports a cost with each of its frames.
 struct Talk {
     usage: Usage,
     frames: Vec<u64>,
@@ -53,7 +53,7 @@ fn memory() -> MemoryStore {
     MemoryStore::builder().clock(Clock::manual().0).build().unwrap()
 }
 
-/// Returns what is left for everybody together, as the store knows it.
+/// Returns the remaining permits of the shared key, as the store knows them.
 async fn left(store: &MemoryStore, algorithm: Algorithm) -> u64 {
     let mut key = tollgate_tower::key::KeyBytes::new();
     let info = Request::new(());
@@ -63,7 +63,7 @@ async fn left(store: &MemoryStore, algorithm: Algorithm) -> u64 {
     store.peek(&mut [Demand::new(&policy, key.as_bytes(), 0)]).await.unwrap().remaining()
 }
 
-/// A service whose response reports with its frames, after it has reported something at once.
+/// A service that reports a cost at once, and then with the frames of its response.
 fn talks(
     first: Option<u64>,
     frames: &'static [u64],
@@ -84,7 +84,7 @@ fn talks(
 
 #[tokio::test]
 async fn what_is_reported_until_the_end_of_the_body_is_paid() {
-    // what is reported at once, with each frame, and what it costs then
+    // the cost reported at once, with each frame, and the resulting cost
     for (first, frames, expected) in [
         (None, &[1, 2, 3][..], 6),
         (Some(5), &[0, 7], 12),
@@ -121,7 +121,7 @@ async fn a_client_that_leaves_pays_what_was_reported_by_then() {
     }
 }
 
-/// Nobody knows what else the service has used: the estimate stays, as the least.
+/// The rest of the service's use is unknown: the estimate stays, as the minimum.
 #[tokio::test]
 async fn a_request_that_is_cut_off_pays_its_estimate_or_more() {
     for (reported, expected) in [(None, ESTIMATE), (Some(3), ESTIMATE), (Some(33), 33)] {

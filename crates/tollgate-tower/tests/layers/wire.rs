@@ -65,7 +65,7 @@ impl Decoder for Plain {
     }
 }
 
-/// A service of gRPC that answers with all messages of a call joined by commas.
+/// A gRPC service that answers with all messages of a call joined by commas.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Join;
 
@@ -114,7 +114,7 @@ pub(crate) async fn join(limits: RateLimitLayer) -> Channel {
     channel
 }
 
-/// The same, with a limit of what is in flight.
+/// The same, with a limit on calls in flight.
 pub(crate) async fn join_in(slots_layer: ConcurrencyLayer) -> Channel {
     let (incoming, channel) = ends().await;
     let server = Server::builder().layer(slots_layer).add_service(Join);

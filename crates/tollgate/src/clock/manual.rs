@@ -1,4 +1,4 @@
-//! A clock that moves only when told to, with timers that fire in order.
+//! A clock that moves only by its hand, with timers that fire in order.
 
 use super::{Clock, Source, Tick};
 use std::{
@@ -98,7 +98,7 @@ impl ManualClock {
     /// Calls `call` when the hand reaches `due`; at its next move if that is past.
     ///
     /// The call runs inside [`advance`](Self::advance) or [`set`](Self::set), on the thread that
-    /// moves the hand, and is told the time. It may set further timers, which fire in the same
+    /// moves the hand, and receives the time. It may set further timers, which fire in the same
     /// move if they fall due.
     pub fn call_at(&self, due: Tick, call: impl FnOnce(Tick) + Send + 'static) -> TimerId {
         let mut inner = self.lock();

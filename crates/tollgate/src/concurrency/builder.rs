@@ -1,4 +1,4 @@
-//! How limits on what is in flight are put together, and what can be wrong with that.
+//! Builders of concurrency limits, and their errors.
 
 use super::{
     Concurrency, KeyedConcurrency,
@@ -88,7 +88,7 @@ impl<L> ConcurrencyBuilder<L> {
     }
 
     /// Counts, for [`Concurrency::counts`] and [`KeyedConcurrency::counts`]. Off by default: it costs a few nanoseconds
-    /// per call.
+    /// per call, and 3 KiB of counters; 12 KiB once a call has waited.
     pub fn counted(mut self) -> Self {
         self.counted = true;
         self
@@ -117,7 +117,7 @@ impl ConcurrencyBuilder {
 
 impl<K: ?Sized> KeyedConcurrencyBuilder<K> {
     /// Sets how many may wait for all keys together, by default 100,000: some tens of
-    /// megabytes of queue, besides the futures themselves.
+    /// megabytes of queue, without the futures themselves.
     pub fn max_waiting_total(mut self, max_waiting_total: u64) -> Self {
         self.bounds.max_waiting_total = max_waiting_total;
         self

@@ -1,4 +1,4 @@
-//! What an action is told.
+//! The argument of an action.
 
 use crate::Tick;
 
@@ -22,7 +22,7 @@ pub enum Edge {
     Trailing,
     /// The triggers did not stop, and the longest wait is over.
     MaxWait,
-    /// Somebody asked for it, or the end has come.
+    /// A caller has flushed it, or the debouncer has ended.
     Flush,
 }
 

@@ -48,7 +48,7 @@ impl LatencyWindow {
         self.both.add(nanos);
     }
 
-    /// Returns the percentile; `None` if there are too few calls to tell.
+    /// Returns the percentile; `None` if there are too few calls for one.
     pub(super) fn percentile(&mut self, now: Tick) -> Option<Duration> {
         self.advance(now);
         if self.both.total() < self.min_calls {

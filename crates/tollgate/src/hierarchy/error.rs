@@ -1,4 +1,4 @@
-//! What can be wrong with a tree, or with a path through it.
+//! The errors of trees and paths.
 
 use crate::{Decision, Denied, KeyedError, Quota, QuotaError};
 use std::fmt;
@@ -28,21 +28,21 @@ pub enum HierarchyError {
     Quota {
         /// The level or class.
         name: String,
-        /// What is wrong.
+        /// The error of the limiter.
         error: QuotaError,
     },
     /// A table cannot be made, or not hold such a quota.
     Table {
         /// The level or class.
         name: String,
-        /// What is wrong.
+        /// The error of the limiter.
         error: KeyedError,
     },
     /// Something that only keyed levels have was asked of a single node.
     NotKeyed {
         /// The level or class.
         name: String,
-        /// What was asked.
+        /// The setting that needs a keyed level.
         what: &'static str,
     },
     /// A class below a keyed one is not keyed, or has siblings.
@@ -188,7 +188,7 @@ impl From<PathError> for HierarchyError {
     }
 }
 
-/// Why a path leads nowhere. Not a denial: nobody was asked.
+/// Why a path leads nowhere. Not a denial: no limiter decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathError {

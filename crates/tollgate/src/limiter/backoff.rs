@@ -1,4 +1,4 @@
-//! How to lose a race politely.
+//! How long to wait after a lost race.
 
 use crate::sync::{spin_loop, yield_now};
 

@@ -2,7 +2,7 @@
 //!
 //! One line of 66 bytes: `tollgate-seed-1 `, the 128 bits as 32 hexadecimal digits, a space, the
 //! checksum of all before it as 16 digits, a newline. It is text, so that it can be handed over as
-//! a secret; whoever reads it can search for keys that share a budget.
+//! a secret; anyone who reads it can search for keys that share a budget.
 
 use super::{
     Checksum,
@@ -46,7 +46,7 @@ impl SeedFile {
         match Self::load(path) {
             Err(error) if error.is_missing() => {}
             Ok(seed) => {
-                // Who finds a seed makes no file, and so would not clean up on the way.
+                // A process that finds a seed creates no file, and so would not clean up otherwise.
                 if let Ok((directory, name)) = split(path) {
                     sweep(&directory, &name, &mut disk);
                 }

@@ -1,4 +1,4 @@
-//! What a store is asked for.
+//! Policies and demands: the input of a store.
 
 use crate::{
     Algorithm, Decision, Quota, QuotaError, Tick,
@@ -196,7 +196,7 @@ impl<'a> Demand<'a> {
     /// # Errors
     ///
     /// When the quota makes no sense; or has another period than the windows of its policy, or no
-    /// rate, or an initial fill, or a burst that takes more than two years to refill; or when the
+    /// rate, or an initial fill, or a burst that takes more than 4.5 years to refill; or when the
     /// policy has a quota of its own.
     pub fn ad_hoc(
         policy: &'a Policy,
@@ -248,7 +248,7 @@ impl<'a> Demand<'a> {
         self.cost
     }
 
-    /// Returns what this demand was told by the last call. If others refused, it was not charged
+    /// Returns the decision of the last call about this demand. If others refused, it was not charged
     /// even though it was allowed.
     #[must_use]
     pub const fn decision(&self) -> Option<Decision> {
@@ -259,7 +259,7 @@ impl<'a> Demand<'a> {
         self.decision.as_ref()
     }
 
-    /// Notes what the demand is told: for stores.
+    /// Sets the decision about the demand: for stores.
     pub fn tell(&mut self, decision: Decision) {
         self.decision = Some(decision);
     }

@@ -12,7 +12,7 @@ use crate::{
 };
 use std::{error::Error, fmt, time::Duration};
 
-/// What became of the suite.
+/// The results of the suite.
 #[derive(Clone, Debug, Default)]
 #[must_use = "a report that is not read proves nothing"]
 pub struct Report {
@@ -58,10 +58,10 @@ impl fmt::Display for Report {
     }
 }
 
-/// What was wrong with a store.
+/// The fault that a check has found.
 type Fault = Box<dyn Error + Send + Sync>;
 
-/// What a check returns.
+/// The result of a check.
 type Checked<T = ()> = Result<T, Fault>;
 
 /// Complains unless both are equal.

@@ -1,4 +1,4 @@
-//! What runs when something is due, and what becomes of its panics.
+//! The action that an engine runs, and its panics.
 
 use std::{
     any::Any,
@@ -12,7 +12,7 @@ pub(crate) enum Action<J> {
     Call(Box<dyn FnMut(J) + Send>),
     #[cfg(feature = "tokio")]
     Async(Box<dyn FnMut(J) -> Running + Send>),
-    /// What it returns runs as a task of its own, beside the next job.
+    /// The returned future runs as a task of its own, beside the next job.
     #[cfg(feature = "tokio")]
     Detach(Box<dyn FnMut(J) -> Option<Running> + Send>),
 }
@@ -21,10 +21,10 @@ pub(crate) enum Action<J> {
 #[cfg(feature = "tokio")]
 pub(crate) type Running = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Told of every action that panicked.
+/// Called for every action that panicked.
 pub(crate) type Reporter = Arc<dyn Fn(&Panicked) + Send + Sync>;
 
-/// An action has panicked. Whoever ran it goes on.
+/// An action has panicked. The engine runs the next one all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panicked {
     message: String,
@@ -54,12 +54,12 @@ impl fmt::Display for Panicked {
 
 impl std::error::Error for Panicked {}
 
-/// Runs code of strangers.
+/// Runs code of the caller, and catches its panic.
 pub(crate) fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
-    // UNWIND: what a panic may leave half done is the stranger's own.
+    // UNWIND: a panic leaves only the caller's own data half done.
     catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
         let panicked = Panicked::new(&*payload);
-        // What it panicked with is of a stranger, too: if its drop panics, that is left as it is.
+        // The payload is code of the caller, too: if its drop panics, the second payload leaks.
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(again);
         }
@@ -67,7 +67,7 @@ pub(crate) fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
     })
 }
 
-/// An action, and who is told of its panics. Both are dropped when all is over.
+/// An action, and the reporter of its panics. The engine drops both when it has stopped.
 pub(super) struct Duty<J> {
     pub(super) action: Action<J>,
     pub(super) report: Option<Reporter>,

@@ -3,7 +3,7 @@
 use super::{Action, Driver, Engine, Machine, OnDrop, Reporter};
 use std::fmt;
 
-/// Who runs an action, and what happens at its end and when it panics.
+/// The driver of an action, and what happens at its end and when it panics.
 #[derive(Clone)]
 pub(crate) struct ActionOptions {
     /// By default a thread; for an async action the runtime in which it starts.

@@ -12,13 +12,13 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call is handed to the system's allocator as it came.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that is going away has no counter any more.
+        // A thread that is ending no longer has a counter.
         let _ = BLOCKS.try_with(|blocks| blocks.set(blocks.get() + 1));
         let _ = BYTES.try_with(|bytes| bytes.set(bytes.get() + layout.size() as isize));
-        // SAFETY: the caller's promises are those of the system's allocator.
+        // SAFETY: the caller's guarantees are those that the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -32,19 +32,19 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Returns how many blocks this thread has asked for so far.
+/// Returns how many blocks this thread has allocated so far.
 pub(crate) fn blocks_so_far() -> u64 {
     BLOCKS.with(Cell::get)
 }
 
-/// Returns how many blocks this thread asks for meanwhile.
+/// Returns how many blocks this thread allocates during `run`.
 pub(crate) fn blocks(run: impl FnOnce()) -> u64 {
     let before = blocks_so_far();
     run();
     blocks_so_far() - before
 }
 
-/// Returns how many bytes this thread has asked for and not given back.
+/// Returns how many bytes this thread has allocated and not freed.
 pub(crate) fn bytes() -> isize {
     BYTES.with(Cell::get)
 }

@@ -1,4 +1,4 @@
-//! A trigger asks for no memory, whoever drives.
+//! A trigger allocates no memory, with any driver.
 
 use crate::counting::blocks;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What debouncers by key ask of the allocator.
+//! The memory that debouncers by key allocate.
 
 use crate::counting::{blocks, bytes};
 use std::time::Duration;

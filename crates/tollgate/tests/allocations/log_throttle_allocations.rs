@@ -1,4 +1,4 @@
-//! A log line that is left out asks for no memory.
+//! A log line that is left out allocates no memory.
 
 use crate::counting::blocks;
 use std::{
@@ -22,8 +22,8 @@ impl Write for Text {
     }
 }
 
-/// In this test binary nobody else sets a subscriber: so this one may be global, and its layer in an `Option`, which does not tell
-/// the layer its subscriber.
+/// No other test in this binary sets a subscriber. So this one may be global, with its layer in an
+/// `Option`, which does not tell the layer its subscriber.
 #[test]
 fn a_line_that_is_left_out_asks_for_no_memory_and_the_notice_comes() {
     let (hand, text) = (ManualClock::new(), Text::default());

@@ -1,4 +1,4 @@
-//! Waiting asks for no memory once the queue is warm.
+//! Waiting allocates no memory once the queue is warm.
 #![cfg(feature = "tokio")]
 
 use crate::counting::blocks_so_far as blocks;

@@ -179,7 +179,7 @@ fn a_thread_waits_for_the_rate_and_then_for_a_slot() {
     let first = admission.acquire(ms(0)).block().unwrap();
     let refused = admission.acquire(ms(99)).block().unwrap_err();
     assert_eq!(refused.part(), "rate", "{refused}");
-    // The rate comes at 100 ms; from then on it waits for a slot until 150 ms.
+    // The rate admits it at 100 ms; from then on it waits for a slot until 150 ms.
     let call = || admission.acquire(ms(150)).block();
     let permit = blocked(&hand, call, &[100, 150], || drop(first)).unwrap();
     assert_eq!((rate.available(), limit.in_flight()), (0, 1));
@@ -195,7 +195,7 @@ fn one_deadline_bounds_both_waits_of_a_thread() {
     let refused = refused.unwrap_err();
     assert!(matches!(refused, AdmissionError::Concurrency(full) if full.is_timed_out()));
     assert_eq!((limit.in_flight(), limit.waiting()), (1, 0));
-    // The permit of the rate went back, as far as time has not refilled it.
+    // The permit of the rate went back, unless it had refilled already.
     assert_eq!(rate.available(), 1);
 }
 
@@ -249,8 +249,9 @@ mod futures {
 
     #[test]
     fn a_future_dropped_at_any_point_gives_everything_back() {
-        // Where it is dropped: before the first poll, while it waits for the rate, when that has
-        // come, while it waits for a slot, when there is one for it, and once it is admitted.
+        // The stage of the drop: before the first poll, while it waits for the rate, when the rate
+        // has admitted it, while it waits for a slot, when there is one for it, and once it is
+        // admitted.
         for stage in 0..6 {
             let Scene { hand, rate, limit, admission, breaker, .. } = scene(2, 1, 1);
             let holder = admission.try_acquire().unwrap();
@@ -284,7 +285,7 @@ mod futures {
             drop(admit);
             let held = u64::from(holder.is_some());
             assert_eq!((limit.in_flight(), limit.waiting()), (held, 0), "stage {stage}");
-            // As if it had never been there.
+            // As if the call had never been made.
             let expected = if stage >= 2 { 2 } else { 0 };
             assert_eq!(rate.available(), expected, "stage {stage}");
             if stage < 2 {

@@ -1,4 +1,4 @@
-//! When batches leave, what is in them, and what becomes of them at the end.
+//! When batches leave, their content, and the end of a coalescer.
 
 use std::{
     sync::{Arc, Mutex},
@@ -13,7 +13,8 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A coalescer of keys on a manual clock, and what it has flushed: when, why, which keys.
+/// A coalescer of keys on a manual clock, and the batches that it has flushed: when, why, which
+/// keys.
 struct Scene {
     hand: ManualClock,
     keys: Coalescer<char, ()>,
@@ -36,7 +37,8 @@ impl Scene {
         Self { hand, keys, flushed }
     }
 
-    /// Adds each key at its time, as in `0a 10b`, and lets the clock run on. `!` flushes, `.` stops.
+    /// Adds each key at its time, as in `0a 10b`, and then moves the clock on. `!` flushes, `.`
+    /// stops.
     fn play(&self, adds: &str) {
         for add in adds.split_whitespace() {
             let (at, key) = add.split_at(add.len() - 1);
@@ -112,7 +114,7 @@ fn a_batch_leaves_when_it_is_full_and_not_before_its_turn() {
         ("each for itself", one, "0a 5a 9b", &["0 size a", "5 size a", "9 size b"]),
         ("full before the window", window, "0a 1b 2c 3d", &["2 size abc", "103 window d"]),
         ("full before silence", quiet, "0a 99b 198c", &["198 size abc"]),
-        // Due at 30 ms, but it waits for its turn and still takes `d`.
+        // Due at 30 ms, but it waits for the pace and still takes `d`.
         ("paced", paced, "0a 20b 25c 31d 115e", &["10 window a", "110 window bcd", "210 window e"]),
         ("paced and full", paced, "0a 20b 21c 22d", &["10 window a", "110 size bcd"]),
         ("paced, asked for", paced, "0a 20b 25! 26c", &["10 window a", "110 flush bc"]),
@@ -142,7 +144,7 @@ fn a_batch_says_when_it_began_and_for_how_many_adds_it_stands() {
     assert_eq!(batch.first_at(), Tick::from_millis(5));
     assert_eq!(batch.last_at(), Tick::from_millis(35));
     assert_eq!((batch.adds(), batch.len(), batch.cause()), (5, 2, FlushCause::Window));
-    // Folded in the order of the adds, listed in that of the keys.
+    // Folded in the order of the adds, listed in the order of the keys.
     assert_eq!(batch.into_entries(), [(1, "abc".to_owned()), (2, "xy".to_owned())]);
     assert!(keys.is_empty());
 }
@@ -224,7 +226,7 @@ fn what_does_not_fit_together_is_refused_with_a_way_out() {
 fn what_is_collected_can_be_taken_back() {
     let scene = Scene::new(|keys| keys.window(ms(10)).at_most_every(ms(100)));
     scene.play("0a");
-    // The second batch waits for its turn.
+    // The second batch waits for the pace.
     for (at, key) in [(20_000, 'a'), (20_015, 'b'), (20_030, 'c'), (20_045, 'b')] {
         scene.hand.set(Tick::from_millis(at));
         scene.keys.try_insert(key).unwrap();

@@ -1,4 +1,4 @@
-//! The action of a coalescer: who runs it, what it may do, and what becomes of its panics.
+//! The action of a coalescer: the thread that runs it, the calls that it may make, and its panics.
 
 use std::{
     sync::{Arc, Mutex},
@@ -68,9 +68,9 @@ fn an_action_may_add_to_its_own_coalescer() {
                 assert!(own.is_running());
                 own.try_insert(10).unwrap();
                 own.insert(11).block().unwrap();
-                own.try_insert(10).unwrap(); // is there already
+                own.try_insert(10).unwrap(); // it is there already
                 assert!(own.try_insert(12).unwrap_err().is_full());
-                // It does not wait for itself.
+                // The action does not wait for itself.
                 let error = own.insert(12).block().unwrap_err();
                 assert!(error.to_string().contains("cannot wait for itself to finish"), "{error}");
             }
@@ -107,7 +107,7 @@ fn an_action_may_stop_its_own_coalescer() {
     *handle.lock().unwrap() = Some(keys.downgrade());
     keys.try_insert(1).unwrap();
     keys.try_insert(2).unwrap();
-    // What was added before the stop is flushed after it.
+    // Keys that were added before the stop are flushed after it.
     let expected = [(FlushCause::Size, vec![1, 2]), (FlushCause::Finish, vec![3])];
     assert_eq!(*seen.lock().unwrap(), expected);
     keys.stop_and_wait(ms(0)).block().unwrap();
@@ -170,7 +170,7 @@ async fn an_action_may_be_a_future_on_paused_time() {
             let (flushed, time) = (Arc::clone(&flushed), time.clone());
             async move {
                 let began = time.now().as_nanos() / 1_000_000;
-                // As long as a slow database.
+                // As long as a call to a slow database.
                 let _slow = tokio::time::timeout(ms(500), std::future::pending::<()>()).await;
                 flushed.lock().unwrap().push((began, batch.into_keys().collect::<String>()));
             }

@@ -19,7 +19,7 @@ struct Rules {
 /// A batch: when it left, why, its entries, first and last add.
 type Flushed = (u64, FlushCause, Vec<(u8, Vec<u32>)>, u64, u64);
 
-/// Walks through every millisecond: what is due leaves first, then adds come in.
+/// Walks through every millisecond: batches that are due leave first, then adds come in.
 fn model(rules: Rules, adds: &[(u64, u8)], end: u64) -> Vec<Flushed> {
     let mut out = Vec::new();
     let mut open: Vec<(u64, u8, u32)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Stages behind each other: a debouncer, and a pace behind it.
+//! Two stages in a row: a debouncer, and a pace after it.
 
 use std::{
     sync::{Arc, Mutex},
@@ -82,7 +82,7 @@ fn a_run_waits_for_silence_and_then_for_its_interval() {
         ("two bursts far apart", quiet(), &[0, 200], &[(20, 0, 1), (220, 200, 1)]),
         ("the second waits", quiet(), &[0, 30], &[(20, 0, 1), (120, 30, 1)]),
         ("the last wins", quiet(), &[0, 30, 60, 65], &[(20, 0, 1), (120, 65, 3)]),
-        // The burst of 115 is not over when the interval is: what fired before runs.
+        // The burst of 115 is not over when the interval is: the value that fired before runs.
         (
             "a burst over the end",
             quiet(),
@@ -117,7 +117,7 @@ fn a_run_waits_for_silence_and_then_for_its_interval() {
 fn a_limiter_shared_with_others_holds_a_run_back() {
     let (scene, limiter) = limited(Quota::per_second(10).burst(1));
     scene.chain.trigger(1);
-    assert!(limiter.try_acquire().is_allowed()); // somebody else, at 0 ms
+    assert!(limiter.try_acquire().is_allowed()); // another user of the limiter, at 0 ms
     scene.hand.advance(ms(50));
     assert!(scene.runs().is_empty() && scene.chain.is_pending());
     scene.chain.trigger(2);
@@ -125,7 +125,7 @@ fn a_limiter_shared_with_others_holds_a_run_back() {
     assert!(scene.runs().is_empty());
     scene.hand.advance(ms(1));
     assert_eq!(scene.runs(), [(100, 2, 2)]);
-    // With a burst the first ones do not wait.
+    // With a burst the first runs do not wait.
     let (scene, _limiter) = limited(Quota::per_second(10).burst(2));
     let expected = [(20, 0, 1), (50, 30, 1), (120, 60, 1), (220, 190, 2)];
     assert_eq!(scene.play(&[0, 30, 60, 130, 190]), expected);
@@ -153,7 +153,7 @@ fn a_run_that_is_cancelled_gives_back_what_it_had_booked() {
     assert!(limiter.try_acquire().is_allowed());
     scene.chain.trigger(1);
     scene.hand.advance(ms(20));
-    // At 20 ms, the one of 100 ms is booked.
+    // At 20 ms, the slot of 100 ms is booked.
     assert_eq!(limiter.peek().retry_after(limiter.now()), Some(ms(180)));
     assert!(scene.chain.cancel());
     assert_eq!(limiter.peek().retry_after(limiter.now()), Some(ms(80)));
@@ -192,7 +192,7 @@ fn flush_cancel_and_the_end_in_every_state() {
     assert_eq!(scene.runs().len(), 1);
     scene.hand.advance(ms(1));
     assert_eq!(scene.runs()[1..], [(100, 2, 1)]);
-    // Cancel forgets both stages, but not the pace.
+    // Cancel clears both stages, but not the pace.
     scene.chain.trigger(3);
     scene.hand.advance(ms(20));
     scene.chain.trigger(4);
@@ -200,7 +200,7 @@ fn flush_cancel_and_the_end_in_every_state() {
     scene.chain.trigger(5);
     scene.hand.advance(ms(1_000));
     assert_eq!(scene.runs()[2..], [(200, 5, 1)]);
-    // A stop forgets what is pending; nothing is taken after it.
+    // A stop drops the pending value; no trigger is accepted after it.
     scene.chain.trigger(6);
     scene.chain.stop_and_wait(ms(0)).block().unwrap();
     assert!(scene.chain.is_stopped() && !scene.chain.trigger(7) && !scene.chain.flush());

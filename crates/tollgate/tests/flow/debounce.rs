@@ -13,7 +13,7 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A run: when, with what, why, and for how many triggers.
+/// A run: when, with which value, why, and for how many triggers.
 type Run = (u64, u64, Edge, u64);
 
 #[derive(Clone, Default)]
@@ -38,7 +38,7 @@ fn start(builder: DebouncerBuilder) -> (Debouncer<u64>, ManualClock, Log) {
     (debouncer, hand, log)
 }
 
-/// Triggers at the times given, with the times as values, and lets everything end.
+/// Triggers at the given times, with the times as values, and then waits for all runs.
 fn runs(builder: DebouncerBuilder, at_ms: &[u64]) -> Vec<Run> {
     let (debouncer, hand, log) = start(builder);
     for at_ms in at_ms {
@@ -132,8 +132,8 @@ enum Verb {
     Cancel,
 }
 
-/// The edges, the triggers so far, and the verb with its time; what it says and whether it is pending
-/// before and after; and when it runs with which value, with one more trigger at 210 ms.
+/// The edges, the triggers so far, and the verb with its time; its result and whether a run is
+/// pending before and after; and when it runs with which value, with one more trigger at 210 ms.
 type Row = (&'static str, &'static [u64], (u64, Verb), (bool, bool, bool), &'static [(u64, u64)]);
 
 #[test]
@@ -205,7 +205,7 @@ fn a_trigger_after_a_flush_waits_for_the_delay_and_after_a_cancel_begins_anew() 
     assert_eq!(log.taken(), []);
 }
 
-/// What an action does to its own debouncer, and the runs that follow from it.
+/// A call of an action on its own debouncer, and the runs that result.
 #[test]
 fn an_action_may_call_its_own_debouncer() {
     use Edge::{Flush, Leading, Trailing};
@@ -355,7 +355,7 @@ fn nonsense_does_not_start() {
 fn public_types_are_shareable_and_printable() {
     fn shared<T: Send + Sync + std::fmt::Debug>() {}
     fn error<T: std::error::Error + Send + Sync + 'static>() {}
-    // A value that is not `Sync` may be handed over all the same.
+    // A value that is not `Sync` may still be passed.
     type Value = std::cell::Cell<u64>;
     shared::<Debouncer<Value>>();
     shared::<WeakDebouncer<Value>>();

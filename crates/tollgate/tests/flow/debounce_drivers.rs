@@ -7,7 +7,7 @@ use std::{
 };
 use tollgate::{Clock, Debouncer, DebouncerBuilder, Driver, Fired, ManualClock, OnDrop};
 
-/// Far longer than anything here takes: a test that gets there has failed.
+/// Far longer than any step here takes: a test that waits this long has failed.
 const LONG: Duration = Duration::from_secs(30);
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -15,7 +15,7 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Tells by the end of its channel that it was dropped.
+/// The end of its channel shows that it was dropped.
 struct Captured(#[allow(dead_code, reason = "its drop is what counts")] mpsc::Sender<()>);
 
 fn captured() -> (Captured, mpsc::Receiver<()>) {
@@ -69,7 +69,7 @@ fn a_flush_and_a_finish_wake_a_thread_that_sleeps() {
     assert!(debouncer.is_stopped() && !debouncer.trigger(3) && !debouncer.is_pending());
 }
 
-/// An action that says when it has begun and waits until it may end.
+/// An action that reports its start and waits until it may end.
 fn slow(
     builder: DebouncerBuilder,
 ) -> (Debouncer<u64>, mpsc::Receiver<Fired<u64>>, mpsc::Sender<()>) {
@@ -194,7 +194,7 @@ fn a_panic_is_counted_and_reported_and_the_next_run_comes() {
     }
 }
 
-/// Panics when it is dropped, after it has told so.
+/// Panics when it is dropped, after its channel has ended.
 struct Touchy(Captured);
 
 impl Drop for Touchy {
@@ -208,7 +208,7 @@ impl Drop for Touchy {
 
 #[test]
 fn what_panics_when_it_is_dropped_holds_nobody_up() {
-    // What the action captured.
+    // The value that the action captured.
     let (captured, gone) = captured();
     let touchy = Touchy(captured);
     let debouncer =
@@ -217,7 +217,7 @@ fn what_panics_when_it_is_dropped_holds_nobody_up() {
     assert_eq!(debouncer.stop_and_wait(LONG).block(), Ok(()));
     assert!(is_gone(&gone));
     assert_eq!(debouncer.panics(), 1);
-    // What it panics with.
+    // The value of the panic.
     let (captured, gone) = self::captured();
     let mut touchy = Some(Touchy(captured));
     let debouncer = Debouncer::new(HOUR, move |_: Fired<()>| {
@@ -283,7 +283,7 @@ mod on_tokio {
         Builder::new_current_thread().enable_time().build().unwrap()
     }
 
-    /// Lets everybody else work until paused time has moved on by itself.
+    /// Lets all other tasks run until paused time has moved on by itself.
     async fn pass(time: Duration) {
         assert!(tokio::time::timeout(time, std::future::pending::<()>()).await.is_err());
     }
@@ -394,7 +394,8 @@ mod on_tokio {
         assert_eq!(debouncer.stop_and_wait(ms(10)).await, Ok(()));
     }
 
-    /// Asleep, with an action under way, idle: a runtime that goes away stops it and releases all.
+    /// Asleep, with an action under way, idle: a runtime that shuts down stops the debouncer and
+    /// releases everything.
     #[test]
     fn a_runtime_that_shuts_down_stops_what_it_drives() {
         for state in ["asleep", "running", "idle", "not yet polled"] {
@@ -423,7 +424,7 @@ mod on_tokio {
             assert_eq!(debouncer.is_running(), state == "running");
             drop(runtime);
             if state == "idle" {
-                debouncer.trigger(2); // finds it out
+                debouncer.trigger(2); // discovers that the runtime is gone
             }
             assert!(is_gone(&gone), "{state}");
             assert!(debouncer.is_stopped() && !debouncer.is_pending(), "{state}");

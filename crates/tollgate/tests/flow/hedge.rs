@@ -23,10 +23,10 @@ fn after_50_ms() -> HedgePolicyBuilder {
     HedgePolicy::after(DELAY).clock(Clock::tokio())
 }
 
-/// What an attempt does: it takes so many milliseconds, and then succeeds or fails.
+/// The course of an attempt: it takes this many milliseconds, and then succeeds or fails.
 type Script = (u64, bool);
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Debug, PartialEq)]
 struct Run {
     /// The number of the attempt whose answer was returned, from 1 on.
@@ -35,7 +35,7 @@ struct Run {
     starts: Vec<u64>,
 }
 
-/// Counts itself as long as it lives.
+/// Counts the live instances.
 struct Alive(Rc<Cell<usize>>);
 
 impl Alive {
@@ -88,7 +88,7 @@ async fn a_slow_call_is_sent_again_and_the_first_success_counts() {
         (one(), vec![(50, ok)], Ok(1), 50, vec![0]), // not longer than the delay
         (one(), vec![(100, ok), (20, ok)], Ok(2), 70, vec![0, 50]),
         (one(), vec![(60, ok), (20, ok)], Ok(1), 60, vec![0, 50]),
-        (one(), vec![(10, fails)], Err(1), 10, vec![0]), // that is for retries
+        (one(), vec![(10, fails)], Err(1), 10, vec![0]), // a failure is left to retries
         (one(), vec![(60, fails), (30, ok)], Ok(2), 80, vec![0, 50]),
         (one(), vec![(90, ok), (20, fails)], Ok(1), 90, vec![0, 50]),
         (one(), vec![(100, fails), (10, fails)], Err(1), 100, vec![0, 50]),

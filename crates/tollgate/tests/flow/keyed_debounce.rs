@@ -22,7 +22,7 @@ type EdgeRow = (&'static str, Setup, &'static [(u32, Edge)]);
 type Runs = Receiver<(&'static str, u32, Edge)>;
 type Started = (KeyedDebouncer<&'static str, u32>, ManualClock, Runs);
 
-/// Starts debouncers of 100 ms on a manual clock, and lists what they run.
+/// Starts debouncers of 100 ms on a manual clock, and lists their runs.
 fn start(setup: impl FnOnce(Builder) -> Builder) -> Started {
     let (hand, (sender, runs)) = (ManualClock::new(), mpsc::channel());
     let builder = KeyedDebouncer::builder(ms(100)).driver(Driver::manual(&hand));
@@ -175,7 +175,7 @@ fn what_is_pending_is_lost_or_kept_as_declared() {
         drop(other);
         end(debouncer);
         hand.advance(ms(1000));
-        // The sender is captured by the action, so the list ends only if that was released.
+        // The action captures the sender, so the list ends only if the action was released.
         let ran = runs.iter().count();
         assert_eq!((ran, hand.timers()), (expected, 0), "{name}");
     }
@@ -241,7 +241,7 @@ fn an_action_may_trigger_flush_and_cancel() {
     *cell.lock().unwrap() = None;
 }
 
-/// Calls back when it is dropped: a deadlock, if that happens under the lock.
+/// Calls back when it is dropped: a deadlock, if a lock is held then.
 #[derive(Clone)]
 struct Nosy(Weak<KeyedDebouncer<NosyKey, Nosy>>);
 

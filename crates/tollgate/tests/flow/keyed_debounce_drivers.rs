@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::mpsc, thread, time::Duration};
 use tollgate::KeyedDebouncer;
 
-/// Long enough that it is over only if something is wrong.
+/// So long that it passes only if a test has failed.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -101,7 +101,7 @@ mod tokio_time {
             Arc::new(Self { clock: Clock::tokio(), begun: Mutex::default(), ends })
         }
 
-        /// Starts debouncers of 100 ms whose runs end when the test says so.
+        /// Starts debouncers of 100 ms whose runs end when the test ends them.
         fn start(self: &Arc<Self>, on_drop: OnDrop) -> KeyedDebouncer<u32, &'static str> {
             let runs = Arc::clone(self);
             KeyedDebouncer::builder(ms(100))

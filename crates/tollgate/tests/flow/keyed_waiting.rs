@@ -1,4 +1,4 @@
-//! Waiting for keys: what rules do to those who wait, and how much room they take.
+//! Waiting for keys: how changes of rules affect the waiting calls, and how much memory these take.
 #![cfg(feature = "tokio")]
 
 use crate::queued::{Pinned, poll, queued, times};
@@ -30,7 +30,7 @@ fn windows(limit: u64) -> (KeyedLimiter<str>, ManualClock) {
     (builder.algorithm(Algorithm::FixedWindow).clock(clock).build().unwrap(), hand)
 }
 
-/// Somebody for `key`, `count` times, after its burst is used up.
+/// Calls for `key`, `count` of them, after its burst is used up.
 fn crowd(limiter: &KeyedLimiter<str>, key: &str, count: usize) -> Vec<Pinned> {
     let _all = limiter.up_to(key, u64::MAX);
     (0..count).map(|_| queued(limiter.acquire(key))).collect()
@@ -143,7 +143,7 @@ fn a_block_is_waited_out_and_nothing_piles_up_behind_it() {
     let mut hasty = queued(limiter.acquire("a").within(20 * MS));
     let refused = poll(&mut Box::pin(limiter.acquire("a").within(19 * MS)));
     assert!(matches!(refused, Poll::Ready(Err(Refused::TooLong { .. }))), "{refused:?}");
-    // Of what has refilled meanwhile two pass at once, as the burst says, and not all.
+    // Of the permits that have refilled meanwhile two pass at once, as the burst says, and not all.
     assert_eq!(times(&hand, &mut waits), [20, 20, 21, 22, 23]);
     let late = poll(&mut hasty);
     assert!(matches!(late, Poll::Ready(Err(_))), "{late:?}");
@@ -156,7 +156,7 @@ fn a_block_is_waited_out_and_nothing_piles_up_behind_it() {
     assert!(limiter.unblock("a"));
     assert_eq!(times(&hand, &mut waits), [start + 10, start + 10]);
 
-    // A block without an end is not waited out.
+    // No call waits for the end of a block without an end.
     let mut waits = crowd(&limiter, "a", 1);
     limiter.block("a", Duration::MAX).unwrap();
     waits.push(Box::pin(limiter.acquire("a")));
@@ -175,15 +175,15 @@ fn a_quota_of_its_own_books_anew_and_so_does_its_end() {
     limiter.override_quota("a", Quota::per_second(500).burst(1), None).unwrap();
     let refused = poll(&mut hasty);
     assert!(matches!(refused, Poll::Ready(Err(Refused::TooLong { .. }))), "{refused:?}");
-    // A millisecond is spent, by either quota.
+    // A millisecond's worth is used, by either quota.
     assert_eq!(times(&hand, &mut waits), [1, 3, 5]);
     assert!(other.iter_mut().all(|wait| poll(wait).is_ready()));
 
-    // Slow for five milliseconds, and then as all keys are.
+    // Slow for five milliseconds, and then like all keys.
     let (limiter, hand) = self::limiter(1);
     let mut waits = crowd(&limiter, "a", 4);
     limiter.override_quota("a", Quota::per_second(100).burst(1), Some(5 * MS)).unwrap();
-    // The second is to wait for ten milliseconds, but the quota of all keys refills in one.
+    // The second call has to wait for ten milliseconds, but the quota of all keys refills in one.
     assert_eq!(times(&hand, &mut waits), [1, 6, 7, 8]);
 
     let (limiter, hand) = self::limiter(1);
@@ -214,7 +214,8 @@ fn tiers_and_the_default_change_for_those_who_wait_in_them() {
     let (mut slow, mut fast) = (crowd(&limiter, "a", 2), crowd(&limiter, "b", 2));
     limiter.set_tier("slow", Quota::per_second(500).burst(1)).unwrap();
     limiter.set_quota(Quota::per_second(250).burst(1)).unwrap();
-    // Ten milliseconds were spent of the tier's, but its new quota refills in two; one of the other's.
+    // Ten milliseconds of the tier's quota were used, but its new quota refills in two; one of the
+    // other's.
     slow.append(&mut fast);
     assert_eq!(times(&hand, &mut slow), [2, 4, 1, 5]);
     assert!(limiter.set_tier("none", Quota::per_second(1)).is_err());
@@ -247,7 +248,7 @@ fn a_function_may_choose_another_quota_meanwhile() {
     is_fast.store(true, std::sync::atomic::Ordering::SeqCst);
     hand.advance(4 * MS);
     assert!(poll(&mut waits[0]).is_pending());
-    // Somebody asks for the key, and the function with it.
+    // A call for the key consults the function again.
     assert!(limiter.try_acquire("a").is_denied());
     let passed = times(&hand, &mut waits);
     assert!(passed[2] <= 8 && passed[2] - passed[0] == 2, "{passed:?}");
@@ -300,7 +301,7 @@ fn a_table_without_room_does_what_it_says() {
     assert_eq!(refused.decision().reason(), Reason::Saturated);
     assert_eq!(limiter.waiting_total(), 2);
 
-    // The shared budget is waited for, in turn.
+    // The calls wait for the shared budget in order.
     let (limiter, hand, mut waits) = full(WhenFull::Share(Quota::per_second(500).burst(1)));
     for key in ["b", "c", "d"] {
         let mut wait = Box::pin(limiter.acquire(key));

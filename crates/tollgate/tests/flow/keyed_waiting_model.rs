@@ -17,9 +17,9 @@ const KEYS: usize = 3;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// Somebody comes for a key, with a cost and a patience in milliseconds.
+    /// A call for a key, with a cost and a patience in milliseconds.
     Come(usize, u64, Option<u64>),
-    /// Somebody who waits, or has just passed, leaves.
+    /// A call that waits, or has just passed, is dropped.
     Leave(usize),
     Try(usize, u64),
     UpTo(usize, u64),
@@ -65,10 +65,10 @@ fn quota(algorithm: Algorithm, rate: u64, burst: u64) -> Quota {
     }
 }
 
-/// How a wait ended: who, when, and what came of it without the words of a decision.
+/// The end of a wait: its number, its time, and its result without the text of the decision.
 type End = (usize, u64, Result<(u64, Duration), mem::Discriminant<Refused>>);
 
-/// Those who wait, for whatever it is.
+/// The waiting calls.
 #[derive(Default)]
 struct Waits {
     open: Vec<(usize, Pin<Box<Wait>>)>,
@@ -108,8 +108,9 @@ struct Hosts {
     algorithm: Algorithm,
     /// The largest limit so far.
     limit: u64,
-    /// Whether a sliding window may carry an excess. A change of quota does not touch it for a key, and gives it the
-    /// free places of the new limit for a limiter, so the two are no longer alike.
+    /// Whether a sliding window may carry an excess. A change of quota leaves it as it is for a
+    /// key, but moves it into the free places of the new limit for a limiter, so the two are no
+    /// longer alike.
     carries: bool,
 }
 
@@ -141,7 +142,7 @@ impl Hosts {
         quota(self.algorithm, 1000, self.limit)
     }
 
-    /// Feeds an event that takes no time to both. Returns what each has answered.
+    /// Applies an event that takes no time to both. Returns their answers.
     fn feed(&mut self, who: usize, event: &Event) -> [Option<u64>; 2] {
         let (keyed, single) = (&self.keyed, &self.single);
         let cost = |decision: tollgate::Decision| decision.is_allowed().then(|| decision.cost());

@@ -1,4 +1,4 @@
-//! The log throttle, in tables: which lines pass, and what the notices say.
+//! The log throttle, in tables: which lines pass, and the text of the notices.
 
 use std::{
     error::Error as _,
@@ -33,7 +33,7 @@ pub(crate) struct Line {
     pub(crate) message: String,
     pub(crate) callsite: Option<String>,
     pub(crate) key: Option<String>,
-    /// How many lines it stands for, if it is a notice.
+    /// How many lines it replaces, if it is a notice.
     pub(crate) left_out: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ impl Recorder {
         self.0.lock().unwrap().clone()
     }
 
-    /// Takes the texts, notices as their number.
+    /// Takes the texts; a notice becomes its number.
     fn take(&self) -> Vec<String> {
         let lines = std::mem::take(&mut *self.0.lock().unwrap());
         let text = |line: Line| line.left_out.map_or(line.message, |lines| format!("+{lines}"));
@@ -116,7 +116,7 @@ fn per_minute() -> Quota {
 fn a_thousand_lines_at_once_are_twenty_and_a_notice_of_the_others() {
     let setup = Setup::new(per_minute(), |builder| builder);
     let log = |lines: u32| (0..lines).for_each(|_| tracing::warn!("full"));
-    // seconds later, lines emitted, what is written
+    // seconds later, lines emitted, the lines written
     let rows: [(u64, u32, Vec<&str>); 5] = [
         (0, 1000, vec!["full"; 20]),
         (1, 1, vec!["+980", "full"]),
@@ -142,7 +142,7 @@ fn callsites_have_quotas_of_their_own() {
         }
     };
     assert_eq!(setup.run(log), ["one", "two"]);
-    // A line of one says nothing about the other.
+    // A line of one callsite does not affect another.
     setup.hand.advance(SECOND * 20);
     assert_eq!(setup.run(|| tracing::info!("three")), ["three"]);
 }
@@ -160,7 +160,7 @@ fn a_flood_that_just_ends_is_reported_after_thirty_seconds() {
     assert_eq!((level.as_str(), target.as_str()), ("WARN", "tollgate::log"));
     assert_eq!((message.as_str(), left_out, key), ("980 log lines left out", Some(980), None));
     assert!(callsite.unwrap().contains("flow/log_throttle.rs:"));
-    // Once.
+    // Only once.
     setup.output.take();
     setup.hand.advance(SECOND * 300);
     setup.handle.flush();

@@ -1,4 +1,4 @@
-//! Waiting, pacing, debouncing, throttling and coalescing: who acts when.
+//! Waiting, pacing, debouncing, throttling and coalescing: which calls act when.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod admission;

@@ -1,4 +1,4 @@
-//! The leaky bucket as a queue, by a manual clock.
+//! The leaky bucket as a queue, on a manual clock.
 
 use std::{
     sync::{Arc, Mutex},
@@ -21,7 +21,7 @@ fn builder(hand: &ManualClock, quota: Quota, capacity: u64) -> PacerBuilder {
     Pacer::builder(quota).capacity(capacity).driver(Driver::manual(hand))
 }
 
-/// A pacer of 10/s, its hand, and a log of what ran when.
+/// A pacer of 10/s, the handle of its clock, and a log of the jobs that ran.
 fn ten(capacity: u64) -> (Pacer, ManualClock, Log) {
     let hand = ManualClock::new();
     let pacer = builder(&hand, Quota::per_second(10), capacity).start().unwrap();
@@ -35,7 +35,7 @@ struct Log {
 }
 
 impl Log {
-    /// A job that notes the time in milliseconds and its name.
+    /// A job that records the time in milliseconds and its name.
     fn job(&self, name: u32) -> impl FnOnce() + Send + 'static + use<> {
         let log = self.clone();
         move || {
@@ -110,7 +110,7 @@ fn refuses_nonsense_and_says_what_to_do() {
     ] {
         let error = Pacer::builder(quota).capacity(capacity).start().unwrap_err();
         assert_eq!(error.to_string(), text);
-        // A running one is held to the same rules.
+        // A change of a running pacer's rate is checked by the same rules.
         let pacer = Pacer::builder(second).capacity(capacity).start().unwrap();
         assert_eq!(pacer.set_rate(quota), Err(error));
         assert_eq!(pacer.rate(), second);
@@ -120,7 +120,7 @@ fn refuses_nonsense_and_says_what_to_do() {
 
 #[test]
 fn the_example_of_the_seed_comes_out() {
-    // Rate 10/s, queue of 20: ten at 0 s leave at 0, 0.1 .. 0.9 s. Of thirty at 1 s those leave
+    // Rate 10/s, queue of 20: ten at 0 s leave at 0, 0.1 .. 0.9 s. Of thirty at 1 s, those leave
     // that fit, the last of them after capacity / rate. One passes at once, and twenty queue.
     let (pacer, hand, log) = ten(20);
     for name in 0..10 {
@@ -157,7 +157,7 @@ fn all_styles_share_one_plan_and_one_bound() {
     );
     let rejected = pacer.run(log.job(3)).unwrap_err();
     assert_eq!(rejected.overflow(), &refused);
-    // The job comes back and can be had again.
+    // The error returns the job, which can be tried again.
     hand.advance(wait_ms(100));
     assert_eq!(pacer.run(rejected.into_job()).unwrap().at(), ms(400));
     hand.advance(wait_ms(1_000));
@@ -205,7 +205,7 @@ fn a_cost_takes_that_many_slots() {
         assert_eq!(at, slot_ms.map(ms), "row {row}");
     }
     hand.set(ms(10_000));
-    // The whole queue, and the one whose turn it is.
+    // The whole queue, and one slot that is due.
     assert_eq!(pacer.run_n(6, log.job(0)).unwrap().at(), ms(10_000));
     let never = pacer.slot_n(7).unwrap_err();
     assert!(never.is_never() && never.retry_after().is_none());
@@ -253,7 +253,7 @@ fn holes_at_the_end_close_up() {
     // 200 and 300 ms are holes before 400 ms; with that gone they are at the end.
     assert!(jobs.remove(2).cancel());
     assert_eq!(pacer.queued(), 1);
-    // Would they not close up, two slots in a row were not to be had there.
+    // If they were not removed from the end, two slots in a row would not be available there.
     assert_eq!(pacer.slot_n(2).unwrap().at(), ms(200));
 }
 
@@ -383,7 +383,7 @@ fn what_drains_can_be_cancelled_and_dropped() {
     hand.advance(wait_ms(1_000));
     assert_eq!(log.take(), [(0, 0), (100, 1)]);
 
-    // With the last job gone there is nothing to drain, and the end is there at once.
+    // With the last job gone there is nothing to drain, and the pacer ends at once.
     let (pacer, hand, log) = ten(10);
     let mut jobs: Vec<_> = (0..2).map(|name| pacer.run(log.job(name)).unwrap()).collect();
     pacer.stop(Queued::Drain);
@@ -404,7 +404,7 @@ fn dropping_the_last_handle_cancels_or_flushes() {
         drop(pacer);
         assert!(jobs[1].is_queued());
         drop(clone);
-        // Neither a slot nor the handle of a job keeps it.
+        // Neither a slot nor the handle of a job keeps the pacer alive.
         assert!(!slot.cancel() && !jobs[1].is_queued());
         hand.advance(wait_ms(1_000));
         assert_eq!(log.take().len(), ran, "{on_drop:?}");
@@ -457,7 +457,7 @@ fn odd_rates_come_out_even_over_long_runs() {
 
 #[test]
 fn a_slow_job_delays_the_next_by_its_choice() {
-    // The job at 100 ms takes until 350 ms: the hand moves while it runs.
+    // The job at 100 ms takes until 350 ms: the test moves the clock while it runs.
     for (late, expected) in [
         (Late::KeepPace, [(0, 0), (350, 2), (350, 3), (400, 4), (500, 5)]),
         (Late::KeepGap, [(0, 0), (350, 2), (450, 3), (550, 4), (650, 5)]),

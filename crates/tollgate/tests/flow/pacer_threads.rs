@@ -103,7 +103,7 @@ fn after_the_end_no_job_runs() {
         let late = Arc::new(AtomicU64::new(0));
         for _ in 0..20 {
             let (stopped, late) = (Arc::clone(&stopped), Arc::clone(&late));
-            // ORDERING: SeqCst, so that the test has one order of events and none of its own.
+            // ORDERING: SeqCst, so that all threads agree on one order of events.
             let job = move || {
                 late.fetch_add(u64::from(stopped.load(Ordering::SeqCst)), Ordering::SeqCst);
             };

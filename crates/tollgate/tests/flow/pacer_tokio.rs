@@ -23,7 +23,7 @@ fn ten(capacity: u64) -> Pacer {
     Pacer::builder(Quota::per_second(10)).capacity(capacity).driver(driver).start().unwrap()
 }
 
-/// A pacer of 10/s by a manual clock.
+/// A pacer of 10/s on a manual clock.
 fn by_hand(hand: &ManualClock) -> Pacer {
     let driver = Driver::manual(hand);
     Pacer::builder(Quota::per_second(10)).capacity(4).driver(driver).start().unwrap()
@@ -186,7 +186,7 @@ impl Wake for Count {
 
 #[test]
 fn a_future_dropped_after_any_number_of_polls_gives_its_place_back() {
-    // Waits hold the slots at 100, 200 and 300 ms. One is polled `polls` times, with the hand
+    // Waits hold the slots at 100, 200 and 300 ms. One is polled `polls` times, with the clock
     // moving on by 30 ms in between, and dropped.
     for index in 0..3_u64 {
         for polls in 0..=12 {
@@ -324,7 +324,7 @@ fn ten_on(runtime: &tokio::runtime::Runtime) -> Pacer {
 fn queue_both(pacer: &Pacer, owned: &Arc<()>) {
     let [in_call, in_task] = [0, 1].map(|_| Arc::clone(owned));
     assert!(pacer.run(move || drop(in_call)).is_ok());
-    // If the runtime is gone, the first has found that out.
+    // If the runtime is gone, the first call has discovered that.
     drop(pacer.run_async(async move { drop(in_task) }));
 }
 
@@ -374,7 +374,7 @@ fn a_drain_of_those_who_wait_elsewhere_ends_when_the_runtime_is_gone() {
     });
 }
 
-/// Sees, when it is dropped, whether the end was told already.
+/// Checks, when it is dropped, whether the end was reported already.
 struct Witness {
     told: Arc<Mutex<bool>>,
     was_told: Arc<Mutex<Option<bool>>>,
@@ -386,7 +386,7 @@ impl Drop for Witness {
     }
 }
 
-/// Lets the tasks of a runtime run: the worker, and what it has started.
+/// Lets the tasks of a runtime run: the worker, and the tasks that it has started.
 async fn pass() {
     for _ in 0..4 {
         tokio::task::yield_now().await;
@@ -454,7 +454,7 @@ impl Drop for PanicsWhenDropped {
 async fn a_future_that_panics_when_it_is_dropped_is_counted_and_holds_nobody_up() {
     let pacer = ten(10);
     let owned = PanicsWhenDropped;
-    // It is part of the future, and goes with it.
+    // It is part of the future, and is dropped with it.
     let job = std::future::poll_fn(move |_| {
         let _owned = &owned;
         Poll::Ready(())

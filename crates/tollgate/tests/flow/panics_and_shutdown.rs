@@ -1,5 +1,5 @@
-//! Whatever strangers do (wakers, keys and values that panic or call back, runtimes without timers,
-//! actions that never rest), what waits goes on.
+//! Whatever foreign code does (wakers, keys and values that panic or call back, runtimes without
+//! timers, actions that never rest), waiting calls continue.
 #![cfg(feature = "tokio")]
 
 use std::{
@@ -36,7 +36,7 @@ fn background() -> Handle {
     handle
 }
 
-/// Runs `run` on a thread of its own, and fails if that takes longer than it ever should.
+/// Runs `run` on a thread of its own, and fails if that takes too long.
 fn ends<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> R {
     let (sender, ended) = mpsc::channel();
     thread::spawn(move || sender.send(run()));
@@ -59,7 +59,7 @@ impl Wake for Notes {
     }
 }
 
-/// Returns a waker that panics, one that notes, and its notes.
+/// Returns a waker that panics, one that records its wakes, and these records.
 fn wakers() -> (Waker, Waker, Receiver<()>) {
     let (sender, notes) = mpsc::channel();
     (Waker::from(Arc::new(Panics)), Waker::from(Arc::new(Notes(sender))), notes)
@@ -284,7 +284,7 @@ fn values_that_call_back_when_they_are_dropped_find_no_lock() {
                     _ => hand.advance(60 * SECOND),
                 }
                 let end = debouncer.stop_and_wait(SECOND);
-                // Nothing runs on a manual clock now, so there is nothing to wait for.
+                // Nothing runs on a manual clock now, so the stop does not have to wait.
                 assert!(end.block().is_ok(), "how {how}, manual {is_manual}");
             }
         }

@@ -20,7 +20,7 @@ pub(crate) fn queued(wait: Wait) -> Pinned {
     wait
 }
 
-/// Tells when each passed, in milliseconds, by moving the hand until all have.
+/// Returns when each wait passed, in milliseconds, by moving the clock until all have.
 pub(crate) fn times(hand: &ManualClock, waits: &mut [Pinned]) -> Vec<u64> {
     let mut times = vec![None; waits.len()];
     for _ in 0..1000 {

@@ -1,4 +1,4 @@
-//! Retries: how many attempts, when, and what stops them. Nothing sleeps: a hand moves the clock.
+//! Retries: how many attempts, when, and what stops them. Nothing sleeps: the test moves the clock.
 
 use std::{sync::mpsc, thread, time::Duration};
 use tollgate::{
@@ -23,7 +23,7 @@ fn classify(failure: &Failure) -> ShouldRetry {
     }
 }
 
-/// What a run did: when each attempt was made, in milliseconds, and the answer.
+/// The record of a run: when each attempt was made, in milliseconds, and the answer.
 type Run = (Vec<u64>, Result<u32, Failure>);
 
 fn policy(
@@ -34,7 +34,7 @@ fn policy(
     (set(builder.clock(clock)).build().unwrap(), hand)
 }
 
-/// Runs calls whose attempts have these results, moving the hand to every timer.
+/// Runs calls whose attempts have these results, and moves the clock to every timer.
 fn run_sync(policy: &RetryPolicy, hand: &ManualClock, results: &[Result<u32, Failure>]) -> Run {
     let (sender, times) = mpsc::channel();
     let (mut results, clock) = (Vec::from(results).into_iter(), hand.clock());

@@ -1,4 +1,4 @@
-//! The timing pictures of the docs are what the machines do.
+//! The timing pictures of the docs show what the state machines do.
 #![cfg(feature = "tokio")]
 
 #[path = "../../../../examples/timing_pictures/drawing.rs"]

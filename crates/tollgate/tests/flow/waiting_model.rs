@@ -1,5 +1,5 @@
-//! Waiting against a slow model: a bucket that is filled millisecond by millisecond, and a list of
-//! people in front of it.
+//! Waiting compared with a slow model: a bucket that is filled millisecond by millisecond, and a
+//! list of waiting calls.
 #![cfg(feature = "tokio")]
 
 use proptest::prelude::*;
@@ -12,9 +12,9 @@ use tollgate::{Algorithm, Clock, Limiter, ManualClock, Quota, Refused, Wait};
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// Somebody comes, with a cost and a patience in milliseconds.
+    /// A call with a cost and a patience in milliseconds.
     Come(u64, Option<u64>),
-    /// Somebody who waits, or has just passed, leaves.
+    /// A call that waits, or has just passed, is dropped.
     Leave(usize),
     Try(u64),
     Overtake(u64),
@@ -31,7 +31,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A bucket of whole permits that gains one each millisecond, and those who wait for it.
+/// A bucket of whole permits that gains one each millisecond, and the calls that wait for it.
 struct Model {
     burst: u64,
     level: u64,
@@ -44,7 +44,7 @@ struct Model {
 }
 
 impl Model {
-    /// Lets pass whom the level allows, then refuses whose time is over.
+    /// Admits the calls that the level allows, then refuses those whose time is over.
     fn settle(&mut self) {
         loop {
             while let Some(&(who, cost, _)) = self.line.first() {
@@ -69,13 +69,13 @@ impl Model {
         self.settle();
     }
 
-    /// Somebody comes. Refused at once if the wait, as things stand, does not fit.
+    /// Adds a call. It is refused at once if the current wait exceeds its patience.
     fn come(&mut self, who: usize, cost: u64, patience: Option<u64>) {
         let ahead: u64 = match self.newest_first {
             true => 0,
             false => self.line.iter().map(|known| known.1).sum(),
         };
-        // Those who wait take whole permits only, so none is lost while anybody does.
+        // Waiting calls take whole permits only, so none is lost while any call waits.
         let wait = (ahead + cost).saturating_sub(self.level);
         if wait > patience.unwrap_or(u64::MAX) {
             self.refused.push(who);
@@ -194,13 +194,13 @@ proptest! {
             prop_assert_eq!(host.limiter.waiting(), model.line.len());
             let free = if model.line.is_empty() { model.level } else { 0 };
             prop_assert_eq!(host.limiter.available(), free);
-            // One timer, for the head or the first deadline; none if nobody waits.
+            // One timer, for the head or the first deadline; none if no call waits.
             prop_assert_eq!(host.hand.timers(), usize::from(!model.line.is_empty()));
         }
     }
 
-    /// Whatever waits at a window passes in order, within the limit of each window, and not later
-    /// than it could.
+    /// Calls that wait at a window pass in order, within the limit of each window, and not later
+    /// than they could.
     #[test]
     fn windows_serve_in_order_and_never_over(
         which in 0usize..4,
@@ -225,7 +225,7 @@ proptest! {
                 if let Some(pending) = wait
                     && let Poll::Ready(answer) = pending.as_mut().poll(&mut context)
                 {
-                    // The time of the grant, not that of the poll.
+                    // The time of the grant, not of the poll.
                     passed.push((answer.unwrap().decision().at().as_nanos() / 1_000_000, *cost));
                     *wait = None;
                 }

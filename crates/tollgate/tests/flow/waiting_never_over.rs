@@ -1,8 +1,9 @@
-//! Never over the rate, whatever is mixed: those who wait, reservations, overtakers, leases, refunds.
+//! Never over the rate, in any mix of waiting calls, reservations, overtaking calls, leases and
+//! refunds.
 //!
-//! Every admission is noted at the millisecond at which it acts, and whatever is given back as a
-//! negative one. Then every interval is checked: the sum is at most burst + rate x w. And in the end
-//! everybody who waits has passed.
+//! The test records every admission at the millisecond at which it acts, and every give-back as a
+//! negative one. Then it checks every interval: the sum is at most burst + rate x w. In the end
+//! every waiting call has passed.
 #![cfg(feature = "tokio")]
 
 use proptest::prelude::*;
@@ -15,9 +16,9 @@ use tollgate::{Clock, Lease, Limiter, ManualClock, Quota, Reservation, Wait};
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// Somebody comes, with a cost and a patience in milliseconds.
+    /// A call with a cost and a patience in milliseconds.
     Come(u64, Option<u64>),
-    /// Somebody who waits, or has passed and does not know it yet, leaves.
+    /// A call that waits, or has passed and was not polled since, is dropped.
     Leave(usize),
     Try(u64),
     Overtake(u64),
@@ -31,7 +32,7 @@ enum Event {
     Pass(u64),
 }
 
-/// The mix of one run: what else there is beside those who wait.
+/// The mix of one run: the other calls beside the waiting ones.
 #[derive(Clone, Copy, Debug)]
 struct Mix {
     leavers: u32,
@@ -74,18 +75,18 @@ struct Host {
     hand: ManualClock,
     limiter: Limiter,
     waits: Vec<Pin<Box<Wait>>>,
-    /// With the first millisecond since which it may have been due, because somebody ahead of it
-    /// gave back; none if nobody did. It is told only the time that was right when it was made.
+    /// With the first millisecond since which it may have been due, because a call ahead of it gave
+    /// back; `None` if none did. The reservation itself keeps the time that was computed at first.
     reservations: Vec<(Reservation, Option<u64>)>,
     lease: Lease,
-    /// From which millisecond to which, and how much.
+    /// From which millisecond to which, and the cost.
     admitted: Vec<(u64, u64, i64)>,
 }
 
 impl Host {
     fn new(burst: u64, newest_first: bool) -> Self {
         let (clock, hand) = Clock::manual();
-        // Far from the origin, where nothing saturates.
+        // Far from the origin, so that nothing saturates.
         hand.advance(Duration::from_secs(100));
         let builder = Limiter::builder(Quota::per_second(1000).burst(burst)).clock(clock);
         let limiter = if newest_first { builder.newest_first() } else { builder }.build().unwrap();
@@ -108,7 +109,7 @@ impl Host {
         self.move_up();
     }
 
-    /// Something was given back, so whoever is behind may be due earlier.
+    /// Permits were given back, so reservations behind may be due earlier.
     fn move_up(&mut self) {
         let now = self.now();
         self.reservations.iter_mut().for_each(|it| it.1 = it.1.or(Some(now)));
@@ -189,7 +190,7 @@ impl Host {
                     }
                 }
             }
-            // It has not acted, so it is no admission.
+            // It has not acted, so it is not an admission.
             Event::Cancel(index) if index < self.reservations.len() => {
                 self.reservations.remove(index).0.cancel();
                 self.move_up();
@@ -213,7 +214,7 @@ impl Host {
         }
     }
 
-    /// A batch counts when it is taken. What was left of the last one is given back at most.
+    /// A batch counts when it is taken. At most the rest of the last batch is given back.
     fn lease(&mut self, cost: u64) {
         let held = self.lease.held();
         let is_allowed = self.lease.try_acquire_n(cost).is_allowed();

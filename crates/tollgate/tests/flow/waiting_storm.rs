@@ -1,5 +1,5 @@
-//! Threads and the tasks of two runtimes at one limiter, while everything about it changes: nobody
-//! is forgotten.
+//! Threads and the tasks of two runtimes wait at one limiter, while all of its settings change: no
+//! call is lost.
 #![cfg(feature = "tokio")]
 
 use fastrand::Rng;
@@ -38,7 +38,7 @@ fn wait_as_a_thread(limiter: &Limiter, seed: u64) {
             0 => wait.within(micros(&mut random, 3_000)),
             _ => wait,
         };
-        // Those in a hurry are refused.
+        // Calls with little patience are refused.
         let _either = wait.block();
     }
 }
@@ -69,7 +69,7 @@ fn wait_as_tasks(limiter: &Limiter, seed: u64) {
     });
 }
 
-/// Everything else that can be done to a limiter.
+/// Makes all other kinds of calls on a limiter.
 fn disturb(limiter: &Limiter, is_over: &AtomicBool) {
     let mut random = Rng::with_seed(9);
     // ORDERING: Relaxed. The flag stands for itself.
@@ -136,7 +136,7 @@ fn nobody_is_forgotten() {
     }
 }
 
-/// Those who wait with cost 2 each.
+/// Waiting calls of cost 2 each.
 struct Crowd(Vec<Pin<Box<Wait>>>);
 
 impl Crowd {

@@ -1,4 +1,4 @@
-//! A law that moves a concurrency limit: who is let in, what the law hears, and who has a share.
+//! A law that moves a concurrency limit: which calls are admitted, the law's samples, and shares.
 
 use std::{
     sync::{
@@ -147,7 +147,7 @@ fn waiters_are_admitted_when_the_law_raises_the_limit() {
     assert!(limit.acquire().block().is_ok());
 }
 
-/// Calls that began before a probe say nothing about a service without a queue.
+/// Calls that began before a probe are no measure of a service without a queue.
 #[test]
 fn a_probe_hears_only_calls_that_began_after_it() {
     let (clock, hand) = Clock::manual();

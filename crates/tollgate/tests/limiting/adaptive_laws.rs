@@ -133,7 +133,8 @@ fn vegas_estimates_the_queue() {
 fn vegas_takes_a_new_baseline_now_and_then() {
     let mut law = Vegas::builder().initial(10).max(10).build().unwrap();
     assert_eq!(calls(&mut law, 1000, 1, (20, 10, Success)), 10);
-    // A service that got slower for good is believed after 15 to 30 samples for each of the limit.
+    // A service that has become slower for good is believed after 15 to 30 samples for each of the
+    // limit.
     assert!(calls(&mut law, 2000, 20, (60, 10, Success)) < 10);
     assert_eq!(calls(&mut law, 3000, 400, (60, 10, Success)), 10);
 }
@@ -176,7 +177,7 @@ fn a_window_is_one_sample() {
         law.observe(&call(Tick::from_millis(1000 + number), ms(rtt), number % 61, Success));
     }
     assert_eq!((law.limit(), law.reason()), (101, Growing));
-    // One overload among them, and the round trips do not matter: one step down.
+    // With one overload among them, the round trips do not matter: one step down.
     assert_eq!(calls(&mut law, 2600, 1, (40, 60, Overload)), 101);
     assert_eq!(calls(&mut law, 2601, 1150, (40, 60, Success)), 50);
     assert_eq!(law.reason(), LimitReason::Overload);
@@ -201,7 +202,8 @@ fn a_window_by_percentile_sees_the_slow_ones() {
 fn a_window_that_is_not_full_is_thrown_away() {
     let mut law = Windowed::builder(Vegas::builder().build().unwrap()).build().unwrap();
     for second in 0..100 {
-        // Health checks, of which one closes the window of eight before, and round trips too short to be work.
+        // Health checks, of which one closes the window of eight before, and round trips too short
+        // for real work.
         calls(&mut law, 2000 * second, 8, (5, 1, Success));
         calls(&mut law, 2000 * second, 90, (0, 20, Success));
     }
@@ -244,7 +246,7 @@ fn damped_aimd_counts_overloads_and_not_failures() {
 fn calls_that_began_before_a_change_do_not_count_for_the_next_decision() {
     let mut law = DampedAimd::builder(ms(200)).initial(100).build().unwrap();
     assert_eq!(window(&mut law, 1000, (150, 100, Success)), 90);
-    // All of these were let through under the limit of 100.
+    // All of these were admitted under the limit of 100.
     assert_eq!(calls(&mut law, 1120, 900, (1000, 100, Success)), 90);
     assert_eq!(window(&mut law, 3000, (150, 90, Success)), 81);
 }
@@ -257,10 +259,10 @@ fn the_gradient_starts_with_a_probe_and_restores_the_limit() {
     // The first window ends with a probe.
     assert_eq!(calls(&mut law, 980, 40, (20, 40, Success)), 6);
     assert_eq!(law.reason(), Probing);
-    // Calls that began before it say nothing about a service without a queue.
+    // Calls that began before it are no measure of a service without a queue.
     assert_eq!(calls(&mut law, 1020, 80, (200, 40, Success)), 6);
     assert_eq!(law.baseline(), None);
-    // 50 of its own end it.
+    // 50 calls of its own end it.
     assert_eq!(calls(&mut law, 2000, 49, (20, 6, Success)), 6);
     assert_eq!(calls(&mut law, 2049, 1, (20, 6, Success)), 40);
     let baseline = law.baseline().unwrap().as_secs_f64();
@@ -268,7 +270,7 @@ fn the_gradient_starts_with_a_probe_and_restores_the_limit() {
     // No queue: g = 1.5, x = 60, L = floor(60 + 7.7).
     assert_eq!(window(&mut law, 3000, (20, 40, Success)), 67);
     assert_eq!(law.reason(), Growing);
-    // Nobody uses it.
+    // The callers do not use it.
     assert_eq!(window(&mut law, 4000, (20, 33, Success)), 67);
     assert_eq!(law.reason(), ApplicationLimited);
     // Twice the baseline: g = 0.75, x = 50.25, L = floor(50.25 + 7.09).
@@ -291,7 +293,7 @@ fn the_gradient_probes_again_in_time_or_when_it_is_very_low() {
     let mut law = ProbingGradient::builder().probe_every(ms(10_000)).build().unwrap();
     window(&mut law, 1000, (20, 20, Success));
     assert_eq!(calls(&mut law, 2000, 50, (20, 6, Success)), 20);
-    // Ten times slower: the limit halves, and after five windows at the floor it asks again.
+    // Ten times slower: the limit halves, and after five windows at the floor the law probes again.
     let mut at_ms = 3000;
     while law.reason() != Probing {
         window(&mut law, at_ms, (200, 20, Success));
@@ -315,7 +317,7 @@ fn the_gradient_probes_again_in_time_or_when_it_is_very_low() {
 fn a_probe_ends_even_if_no_call_can_be_measured() {
     let mut law = ProbingGradient::builder().probe_every(ms(10_000)).build().unwrap();
     assert_eq!(window(&mut law, 1000, (20, 20, Success)), 6);
-    // From now on every call is a stream, which says nothing.
+    // From now on every call is a stream, which is no measure.
     assert_eq!(calls(&mut law, 2000, 9_000, (20, 6, Ignore)), 6);
     assert_eq!(calls(&mut law, 11_000, 1_000, (20, 6, Ignore)), 20);
     assert_eq!((law.reason(), law.baseline()), (Holding, None));

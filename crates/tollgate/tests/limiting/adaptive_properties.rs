@@ -1,4 +1,4 @@
-//! Properties that every adaptive law keeps, whatever the samples.
+//! Properties that every adaptive law has, for any samples.
 
 use super::adaptive_laws::{call, ms};
 use proptest::prelude::*;
@@ -62,7 +62,7 @@ fn outcome() -> impl Strategy<Value = CallOutcome> {
     ]
 }
 
-/// Round trips from nothing over the usual to years.
+/// Round trips from zero to years, mostly common ones.
 fn rtt() -> impl Strategy<Value = Duration> {
     prop_oneof![
         1 => Just(Duration::ZERO),
@@ -90,7 +90,7 @@ fn samples(in_flight: std::ops::Range<u64>) -> impl Strategy<Value = Vec<Sample>
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// A limit that is not a number, or infinite, would be 0 or 2^64 as a whole one.
+    /// A limit that is not a number, or infinite, would become 0 or 2^64 as an integer.
     #[test]
     fn the_limit_stays_in_its_bounds(samples in samples(0..200)) {
         for mut law in laws() {
@@ -137,7 +137,7 @@ proptest! {
         }
     }
 
-    /// The callers use what they may, up to `demand`.
+    /// The callers use their limit, up to `demand`.
     #[test]
     fn constant_latency_settles_within_one(rtt_ms in 1_u64..400, demand in 1_u64..200) {
         for mut law in laws() {

@@ -57,7 +57,7 @@ fn one_decision_per_period_moves_the_rate_of_every_key() {
     .into_iter()
     .enumerate()
     {
-        // Inside the period nothing moves, whatever is reported.
+        // Within the period the rate does not move, whatever is reported.
         let before = rate.report().rate;
         for _ in 0..100 {
             if is_good {
@@ -121,7 +121,7 @@ fn a_moving_threshold_notices_a_slower_service() {
         assert_eq!(period(1), (100.0, LimitReason::AtMax));
     }
     assert_eq!(period(3), (50.0, LimitReason::Queueing));
-    // A lasting change becomes usual.
+    // A lasting change becomes the new normal.
     let rates: Vec<f64> = (0..600).map(|_| period(3).0).collect();
     assert_eq!((rates[5], rates[599]), (10.0, 100.0));
 }
@@ -229,7 +229,7 @@ struct Metrics(Arc<OnceLock<AdaptiveRate>>, Arc<AtomicBool>);
 
 impl Health for Metrics {
     fn error_rate(&mut self) -> Option<f64> {
-        // A source may ask and report itself.
+        // A source may call back and report itself.
         if let Some(rate) = self.0.get() {
             rate.success();
             assert!(rate.report().rate > 0.0);
@@ -266,7 +266,7 @@ fn steps_follow_a_metrics_source() {
     assert_eq!(users.get().quota(), Quota::per_second(40).burst(40));
 }
 
-/// Every algorithm of a store, and no state is lost when the rate moves.
+/// With every algorithm of a store, no state is lost when the rate moves.
 #[test]
 fn a_policy_of_a_store_moves_with_each_call() {
     for algorithm in Algorithm::ALL {
@@ -389,7 +389,7 @@ fn reports_of_many_threads_all_count() {
     assert_eq!(rate.report().last.map(|last| last.calls()), Some(8000));
 }
 
-/// A store decides over the current policy together with others.
+/// A store decides by the current policy together with others.
 #[test]
 fn a_current_policy_joins_other_demands() {
     let store = MemoryStore::new();
@@ -400,7 +400,7 @@ fn a_current_policy_joins_other_demands() {
     assert!(store.acquire_now(&mut demands).unwrap().is_allowed());
 }
 
-/// A waker that reports a call and asks for a decision.
+/// A waker that reports a call and triggers a decision.
 #[cfg(feature = "tokio")]
 struct Reporting(AdaptiveRate, AtomicBool);
 
@@ -414,7 +414,7 @@ impl std::task::Wake for Reporting {
     }
 }
 
-/// A higher rate wakes those who wait, in the middle of the decision.
+/// A higher rate wakes waiting calls in the middle of the decision.
 #[cfg(feature = "tokio")]
 #[test]
 fn a_waiter_that_is_woken_may_report() {

@@ -1,16 +1,16 @@
-//! What keys get while their rate moves, and what a change of the rate costs.
+//! The permits that keys get while their rate moves, and the cost of a change of the rate.
 
 use super::adaptive_rate::{Script, keyed, ms};
 use proptest::prelude::*;
 use tollgate::{Clock, KeyedLimiter, Quota, adaptive::rate::AdaptiveRate};
 
-/// 10/s and 1/s in turn, a second each: what is admitted is the integral of the rate, and one burst.
+/// 10/s and 1/s in turn, a second each: a key gets the integral of the rate, and one burst.
 #[test]
 fn a_rate_that_swings_admits_its_integral() {
     for burst in [10, 50] {
         let (limiter, hand) = keyed(Quota::per_second(10).burst(burst));
         let law = Script::new(1.0..=10.0, vec![10.0, 1.0]);
-        // Periods end before each second, and the test says when to decide.
+        // Periods end before each second, and the test decides when a decision is made.
         let rate = AdaptiveRate::of_keys(&limiter, law).period(ms(500)).build().unwrap();
         let mut admitted = 0_u64;
         for milli in 0..=60_000_u64 {
@@ -87,7 +87,7 @@ fn a_million_keys_take_ten_changes_a_second() {
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 1.0;
 
-/// What a key got that took all it could while the rate moved.
+/// The result of a key that took all it could while the rate moved.
 #[derive(Debug, Default)]
 struct Greedy {
     admitted: u64,
@@ -127,7 +127,7 @@ fn greedy(burst_seconds: u64, moves: &[(f64, u64)]) -> Greedy {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// However the rate moves, permits never pass faster than at the rate in force, and one burst.
+    /// However the rate moves, permits never pass faster than at the rate in force, plus one burst.
     #[test]
     fn permits_are_worth_the_time_that_passed(
         burst_seconds in 1..6_u64,
@@ -136,11 +136,11 @@ proptest! {
         let got = greedy(burst_seconds, &moves);
         let whole = got.elapsed + burst_seconds as f64;
         prop_assert!(got.worth <= whole + 1e-6, "{got:?}");
-        // One permit of the lowest rate, and what the burst is rounded down by.
+        // One permit of the lowest rate, and the rounding of the burst.
         prop_assert!(got.worth >= whole - 2.0 / BOTTOM, "{got:?}");
-        // A rise takes along what had come back at the lower rate and made no whole permit there, as
-        // a share: less than two permits of that rate, one for the permit and one for the burst, which
-        // is rounded down.
+        // A rise carries over the fraction of a permit that had come back at the lower rate, as a
+        // share: less than two permits of that rate, one for the permit and one for the burst,
+        // which is rounded down.
         let most = got.integral + TOP * burst_seconds as f64 + 2.0 * got.rises;
         prop_assert!(got.admitted as f64 <= most, "{got:?}");
     }

@@ -71,7 +71,7 @@ fn a_rate_has_a_ceiling() {
     assert_eq!((law.decide(&calls(9, 0)), law.report().reason), (104.0, LimitReason::AtMax));
 }
 
-/// The threshold is a percentile of what was usual before.
+/// The threshold is a percentile of earlier latencies.
 #[test]
 fn a_moving_threshold_follows_what_is_usual() {
     let law = AimdRate::builder(10.0..=200.0).slow_above_recent(99.0);
@@ -113,13 +113,13 @@ fn steps_cut_at_once_and_relax_slowly() {
             (health(0.06, 10), 250.0, Overload),
         ],
     );
-    // Nothing is known: nothing moves.
+    // Without measurements nothing moves.
     let mut law = StepRate::builder(10.0..=1000.0).build().unwrap();
     let _ = law.decide(&health(0.06, 10));
     assert!((0..10).all(|_| law.decide(&calls(0, 0)) == 250.0));
     // Back to the full limit.
     assert_eq!((0..40).map(|_| law.decide(&health(0.0, 10))).last(), Some(1000.0));
-    // A quarter of 3 is no 0: the floor holds.
+    // A quarter of 3 is not 0: the floor holds.
     step(
         StepRate::builder(1.0..=3.0).build().unwrap(),
         &[
@@ -155,7 +155,7 @@ fn cpu_moves_the_rate_towards_its_target() {
         law.build().unwrap(),
         &[
             (cpu(0.3), 1000.0, AtMax),
-            (calls(5, 5), 1000.0, Holding), // no load is known
+            (calls(5, 5), 1000.0, Holding), // the load is unknown
         ],
     );
     // A floor: at full load for ever.
@@ -192,7 +192,7 @@ fn a_rate_follows_its_own_success() {
     );
 }
 
-/// Above target + 0.05 there is nothing for targets from 0.95 on.
+/// For targets from 0.95 on, no success rate exceeds target + 0.05.
 #[test]
 fn every_target_can_be_exceeded() {
     for target in [0.9, 0.95, 0.96, 0.99, 0.999, 0.999_999] {
@@ -260,7 +260,7 @@ fn builders_refuse_what_makes_no_sense() {
 const MIN: f64 = 5.0;
 const MAX: f64 = 80.0;
 
-/// The laws that look for a rate, between `MIN` and `MAX`.
+/// The laws that search for a rate, between `MIN` and `MAX`.
 fn searching() -> Vec<Box<dyn RateLaw>> {
     vec![
         Box::new(AimdRate::builder(MIN..=MAX).initial(20.0).build().unwrap()),
@@ -271,7 +271,7 @@ fn searching() -> Vec<Box<dyn RateLaw>> {
     ]
 }
 
-/// All laws: steps do not look for a rate, they return to one that is known.
+/// All laws. `StepRate` does not search for a rate: it returns to a known one.
 fn laws() -> Vec<Box<dyn RateLaw>> {
     let mut laws = searching();
     laws.push(Box::new(StepRate::builder(MIN..=MAX).initial(20.0).build().unwrap()));
@@ -286,7 +286,7 @@ fn number() -> impl Strategy<Value = f64> {
     ]
 }
 
-/// Latencies from nothing over the usual to years.
+/// Latencies from zero to years, mostly common ones.
 fn latency() -> impl Strategy<Value = Duration> {
     prop_oneof![
         1 => Just(Duration::ZERO),

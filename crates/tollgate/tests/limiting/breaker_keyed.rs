@@ -1,4 +1,4 @@
-//! A breaker for each of many keys: bounded, and eviction shows nowhere.
+//! A breaker for each of many keys: bounded, and eviction does not show.
 
 use std::{thread, time::Duration};
 use tollgate::{
@@ -78,7 +78,7 @@ fn a_full_table_forgets_the_closed_one_with_the_fewest_failures() {
     fail(&keyed, 1);
     assert_eq!(keyed.state(&1), BreakerState::Open, "its first failure still counts");
     assert_eq!(keyed.state(&3), BreakerState::Open, "what is open stays");
-    // Now the only closed one has a failure, and goes all the same.
+    // Now the only closed one has a failure, and is evicted anyway.
     succeed(&keyed, 5);
     assert_eq!((keyed.forgotten(), keyed.refused()), (2, 0));
 }
@@ -116,7 +116,7 @@ fn a_table_of_open_or_held_ones_refuses_new_keys_and_says_why() {
     succeed(&keyed, 3);
     assert_eq!((keyed.refused(), keyed.forgotten()), (2, 1), "nobody holds the second any more");
     assert_eq!(keyed.state(&1), BreakerState::Open);
-    // The break lasts 5 s; nobody asks for 10 s more.
+    // The break lasts 5 s; no call comes for 10 s more.
     fail(&keyed, 3);
     hand.advance(Duration::from_millis(14_999));
     assert!(keyed.try_pass(&4).is_err());
@@ -124,7 +124,7 @@ fn a_table_of_open_or_held_ones_refuses_new_keys_and_says_why() {
     assert!(keyed.try_pass(&4).is_ok(), "a dead key is forgotten");
 }
 
-/// Its trials were dropped, and nobody came again.
+/// Its trials were dropped, and no further call came.
 #[test]
 fn a_half_open_one_that_nobody_calls_makes_room() {
     let (keyed, hand) = build(1);

@@ -1,4 +1,4 @@
-//! A breaker against a slow model that keeps every call and knows no machine.
+//! A breaker compared with a slow model that keeps every call and has no state machine.
 
 use proptest::prelude::*;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Limits on what is in flight. Futures are polled by hand; nobody sleeps.
+//! Limits on calls in flight. The tests poll the futures; nothing sleeps.
 
 mod host;
 mod keyed;
@@ -42,7 +42,8 @@ fn types_are_shareable_printable_and_small() {
 fn admits_up_to_the_limit_and_takes_back() {
     for host in hosts(5, 0) {
         let mut held: Vec<Permit> = Vec::new();
-        // cost asked for (or the place of a permit given back), expected: in flight after it
+        // the cost to take (or the place of a permit to give back), and the expected calls in
+        // flight after it
         enum Do {
             Take(u64),
             Back(usize),
@@ -223,13 +224,13 @@ fn the_queue_is_bounded() {
     }
 }
 
-/// What happens before the victim is dropped.
+/// The event before the victim is dropped.
 #[derive(Clone, Copy, Debug)]
 enum Then {
     Nothing,
     /// The holder gives back, so the head, and more if they fit, are granted.
     Release,
-    /// The limit falls to 1: whoever asked for 2 is refused.
+    /// The limit falls to 1: a call of cost 2 is refused.
     Lower,
     Raise,
     Close,
@@ -277,11 +278,11 @@ fn drop_one(host: &Host, then: Then, victim: usize, polls: (usize, usize), row: 
         }
     };
     let mut gone = waiters.remove(victim);
-    // Permits it has fetched are dropped with it.
+    // The permits that it has received are dropped with it.
     let fetched: Vec<_> = (0..polls.1).map(|_| gone.poll()).collect();
     drop((gone, fetched));
     drop(holder);
-    // The others, first come first served, one after the other; each has been woken for its answer.
+    // The others, first come first served, one after the other; each was woken for its answer.
     for waiter in &mut waiters {
         assert!(waiter.wakes() > 0, "{row}: nobody sleeps on");
         match waiter.answer() {
@@ -358,7 +359,7 @@ fn the_waker_of_the_last_poll_is_woken() {
 
 #[test]
 fn a_waker_may_call_back() {
-    /// Asks for everything while it is woken: a lock that were held would never come free.
+    /// Takes everything while it is woken: if a lock were held then, this would deadlock.
     struct Curious(Host);
     impl Wake for Curious {
         fn wake(self: Arc<Self>) {

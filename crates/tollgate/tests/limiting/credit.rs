@@ -25,7 +25,7 @@ fn a_bucket_pays_off_its_debt_at_its_rate() {
         (0, 25, allowed(0)), // owes 15
         (0, 0, denied_for_ms(1500)),
         (0, 1, denied_for_ms(1600)),
-        (0, 1000, denied_for_ms(1600)), // whatever it costs
+        (0, 1000, denied_for_ms(1600)), // at any cost
         (1500, 0, allowed(0)),
         (1599, 1000, denied_for_ns(1_000_000)),
         (1600, 1000, allowed(0)), // owes 999
@@ -111,7 +111,8 @@ fn a_key_without_room_is_told_when_one_permit_could_be_free() {
     assert_eq!((seen(&refused), refused.cost()), (denied_for_ms(100), 25));
 }
 
-/// Windows cannot be booked, so others are sent behind those who wait.
+/// Windows cannot be booked ahead, so a call on credit is denied until after the waiting
+/// ones.
 #[cfg(feature = "tokio")]
 #[test]
 fn nobody_overtakes_a_queue_on_credit() {
@@ -132,7 +133,7 @@ fn nobody_overtakes_a_queue_on_credit() {
 }
 
 proptest! {
-    /// One permit on credit is one permit, and every retry is the first tick that passes.
+    /// One permit on credit equals one permit, and every retry is the first tick that passes.
     #[test]
     fn one_on_credit_is_a_try(
         which in 0..5_usize,

@@ -1,4 +1,4 @@
-//! Costs far above the limit, booked whatever is free: all of it is owed, and paid off.
+//! Costs far above the limit, booked in any state: the whole cost is owed, and paid off.
 
 use crate::support::*;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use tollgate::{Algorithm, Clock, Inherit, KeyedLimiter, Limiter, Quota, Tick};
 
 const YEAR: u64 = 365 * 86_400;
 
-/// A sliding counter of three words: it began without a limit, so it may get any.
+/// A sliding counter of three words: it began without a limit, so it can take any quota.
 fn wide(quota: &str) -> Limiter {
     let (limiter, _) = manual(Algorithm::SlidingCounter, "unlimited");
     limiter.set_quota_at(Tick::ZERO, quota.parse().unwrap(), Inherit::Reset).unwrap();
@@ -66,7 +66,7 @@ fn an_excess_is_carried_less_one_limit_per_window() {
     }
 }
 
-/// Fifty windows of it, booked at once or bit by bit.
+/// Fifty windows' worth, booked at once or in parts.
 #[test]
 fn fifty_thousand_of_a_thousand_a_minute_last_for_fifty_minutes() {
     let minute = 60_000_000_000;
@@ -110,7 +110,7 @@ fn an_excess_can_be_given_back() {
     }
 }
 
-/// What is still owed in a later window can be given back, and no more.
+/// The part that is still owed in a later window can be given back, and no more.
 #[test]
 fn an_excess_is_given_back_as_far_as_it_is_not_paid() {
     for algorithm in [Algorithm::SlidingCounter, Algorithm::SlidingLog] {
@@ -141,7 +141,7 @@ fn the_largest_debt_is_paid_off_within_four_and_a_half_years() {
     }
 }
 
-/// Nothing passes by a limit of zero, so nothing is paid off: a booking ends with its window.
+/// Nothing passes with a limit of zero, so nothing is paid off: a booking ends with its window.
 #[test]
 fn a_limit_of_zero_carries_nothing() {
     for algorithm in [Algorithm::SlidingCounter, Algorithm::SlidingLog] {
@@ -169,7 +169,7 @@ fn another_limit_does_not_forgive_an_excess() {
                 assert!(keyed.peek_at("a", ns(retry.as_nanos() - 1), 0).is_denied(), "{row}");
             }
             if later != "0/s" {
-                // It goes on from there, whatever is booked next.
+                // Further bookings continue from there.
                 let _ = keyed.force_at("a", ms(0), 1000);
                 let retry = keyed.peek_at("a", ms(0), 1).retry_at().unwrap_or(ms(0));
                 assert!(keyed.peek_at("a", retry, 1).is_allowed(), "{row}");
@@ -178,7 +178,7 @@ fn another_limit_does_not_forgive_an_excess() {
     }
 }
 
-/// Counts of three words go to a file and come back with what they carry.
+/// Counters of three words go to a file and come back with their carried excess.
 #[test]
 fn a_large_excess_survives_a_restart() {
     let folder = Folder::new();
@@ -200,7 +200,7 @@ fn a_large_excess_survives_a_restart() {
     }
 }
 
-/// What is free again is given to what is owed as of now, and the rest of the log leaves as before.
+/// Places that are free again go to the debt as of now, and the rest of the log leaves as before.
 #[test]
 fn a_log_that_owes_gives_what_is_cancelled_to_the_debt() {
     let (limiter, _) = manual(Algorithm::SlidingLog, "5/s");
@@ -210,7 +210,8 @@ fn a_log_that_owes_gives_what_is_cancelled_to_the_debt() {
     assert!(limiter.force_at(at(3076), 4).is_allowed());
     let _ = first.settle_at(at(5000), 1);
     assert_eq!(limiter.refund_at(at(5267), 1), 1);
-    // One of the debt took the place of the first at 1.0 s. Of the second, the refund has taken one.
+    // One permit of the debt took the place of the first at 1.0 s. The refund has taken one of the
+    // second.
     assert_eq!(second.cancel_at(at(12_232)), 2);
     assert_eq!(limiter.available_at(at(12_232)), 1);
     assert_eq!(limiter.available_at(at(15_957)), 3);

@@ -1,4 +1,5 @@
-//! Corners of full tables, of what leaves them and of snapshots, that a review found: every test here failed once, and its comment says what was wrong.
+//! Faults in full tables, in eviction and in snapshots that a review found: every test here failed
+//! once, and its comment describes the fault.
 #![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test may panic and wait")]
 
@@ -25,8 +26,8 @@ fn keys(prefix: &str, count: usize) -> Vec<String> {
 
 // ---- what is full, and what leaves ----
 
-/// The growing table looks for idle entries in 8 of its 256 or more shards, so with a small cap
-/// it refuses a new key although every entry is at rest.
+/// The growing table looks for idle entries in 8 of its 256 or more shards, so with a small cap it
+/// refuses a new key although every entry is idle.
 #[test]
 fn keys_at_rest_make_room_in_the_growing_table() {
     let (builder, hand) = keyed(Quota::per_second(1));
@@ -37,7 +38,7 @@ fn keys_at_rest_make_room_in_the_growing_table() {
     }
 }
 
-/// The wide one looks only in the shard of the new key.
+/// The boxed table looks only in the shard of the new key.
 #[test]
 fn keys_at_rest_make_room_in_the_wide_table() {
     let (builder, hand) = keyed(Quota::per_second(1));
@@ -49,7 +50,7 @@ fn keys_at_rest_make_room_in_the_wide_table() {
     }
 }
 
-/// So do the notes.
+/// So do the overrides.
 #[test]
 fn notes_that_have_expired_make_room() {
     let (builder, hand) = keyed(Quota::per_second(1));
@@ -60,8 +61,8 @@ fn notes_that_have_expired_make_room() {
     }
 }
 
-/// And permits in flight leave only when somebody asks for the same key again: holders that died
-/// fill the store for good.
+/// Permits in flight leave only when a call comes for the same key: the permits of holders that
+/// died fill the store for good.
 #[test]
 fn permits_that_have_expired_make_room() {
     let (clock, hand) = Clock::manual();
@@ -73,7 +74,7 @@ fn permits_that_have_expired_make_room() {
     }
 }
 
-/// The sum of what is in flight overflows if the limit is `u64. MAX`. the check saturates and the
+/// The sum of permits in flight overflows if the limit is `u64::MAX`: the check saturates and the
 /// sum does not.
 #[test]
 fn permits_of_any_cost_are_counted() {
@@ -83,8 +84,8 @@ fn permits_of_any_cost_are_counted() {
     assert!(block_on(store.enter(&permits, SECOND)).unwrap().id.is_none());
 }
 
-/// A wide table evicts only from the shard of the new key, and takes it in anyway if that is
-/// empty: up to 64 keys more than allowed.
+/// A boxed table evicts only from the shard of the new key, and inserts the key anyway if that
+/// shard is empty: up to 64 keys more than allowed.
 #[test]
 fn the_wide_table_keeps_its_cap() {
     let (builder, _hand) = keyed(Quota::per_hour(10));
@@ -95,7 +96,7 @@ fn the_wide_table_keeps_its_cap() {
     assert!(limiter.len() <= 4, "{} keys", limiter.len());
 }
 
-/// Refusing instead of evicting, it counts and inserts in two steps.
+/// If it refuses instead of evicting, it counts and inserts in two steps.
 #[test]
 fn the_wide_table_keeps_its_cap_among_threads() {
     for _ in 0..200 {
@@ -116,8 +117,8 @@ fn the_wide_table_keeps_its_cap_among_threads() {
     }
 }
 
-/// If all candidates for eviction are locked, the growing table takes the key in beyond its cap,
-/// and stays there.
+/// If all candidates for eviction are locked, the growing table inserts the key beyond its cap, and
+/// stays above it.
 #[test]
 fn the_growing_table_keeps_its_cap_among_threads() {
     let (builder, _hand) = keyed(Quota::per_hour(10));
@@ -132,7 +133,7 @@ fn the_growing_table_keeps_its_cap_among_threads() {
             });
         }
     });
-    // One more for each thread that found every other key being worked on; who comes next makes up.
+    // One more for each thread that found every other key locked; the next insert corrects this.
     assert!(limiter.len() <= 4, "{} keys", limiter.len());
     for key in keys("alone", 8) {
         let _ = limiter.try_acquire(&key);
@@ -140,7 +141,7 @@ fn the_growing_table_keeps_its_cap_among_threads() {
     assert_eq!(limiter.len(), 1);
 }
 
-/// A key that needs no slot is refused for want of one. alike in bounded.rs and wide.rs.
+/// A key that needs no slot is refused because there is none.
 #[test]
 fn a_key_without_a_limit_needs_no_room() {
     let (builder, _hand) = keyed(Quota::per_hour(1));
@@ -150,7 +151,7 @@ fn a_key_without_a_limit_needs_no_room() {
     assert!(limiter.try_acquire("vip").is_allowed());
 }
 
-/// A refusal for want of room is no "never": a wait helps.
+/// A refusal for lack of room is not a "never": a wait helps.
 #[test]
 fn a_wait_helps_a_key_without_room() {
     let (builder, _hand) = keyed(Quota::per_hour(1));
@@ -160,7 +161,7 @@ fn a_wait_helps_a_key_without_room() {
     assert!(!limiter.try_acquire("out").is_never());
 }
 
-/// A live key that is evicted from a bounded table is counted as one at rest too.
+/// A live key that is evicted from a bounded table is also counted as an idle one.
 #[test]
 fn an_evicted_key_is_not_one_that_was_at_rest() {
     let (builder, _hand) = keyed(Quota::per_hour(10));
@@ -172,7 +173,7 @@ fn an_evicted_key_is_not_one_that_was_at_rest() {
     assert_eq!((counts.evicted, counts.forgotten), (4, 0));
 }
 
-/// And an idle one that makes room in a growing table is counted as live.
+/// An idle one that is evicted from a growing table is counted as live.
 #[test]
 fn a_key_at_rest_is_not_one_that_was_evicted() {
     let (builder, hand) = keyed(Quota::per_second(1));
@@ -184,8 +185,8 @@ fn a_key_at_rest_is_not_one_that_was_evicted() {
     assert_eq!(limiter.table_counts().evicted, 0);
 }
 
-/// Fresh keys of this quota are not full, so those at rest must be kept; logs (and counters that
-/// do not fit a word) are not.
+/// Fresh keys of this quota are not full, so idle ones must be kept; logs (and counters that do not
+/// fit a word) are not.
 #[test]
 fn a_log_at_rest_is_kept_if_fresh_ones_are_not_full() {
     let (builder, hand) = keyed(Quota::per_minute(5).initial(Initial::Empty));
@@ -200,7 +201,7 @@ fn a_log_at_rest_is_kept_if_fresh_ones_are_not_full() {
 
 // ---- snapshots ----
 
-/// The same keys are left out of what is restored, although they differ from fresh ones.
+/// The same keys are skipped on restore, although they differ from fresh ones.
 #[test]
 fn a_kept_key_at_rest_comes_back_from_a_file() {
     let folder = Folder::new();
@@ -223,9 +224,9 @@ fn a_kept_key_at_rest_comes_back_from_a_file() {
     assert_eq!(after.available("key"), 5);
 }
 
-/// When the numbers run out while the classes of a file are made, those made before it have no
-/// slot yet, so they are collected and their numbers given away: most states are dropped, and
-/// some come back under another quota.
+/// If the numbers run out while the classes of a file are made, the classes made before have no
+/// slot yet, so they are collected and their numbers reused: most states are dropped, and some come
+/// back under another quota.
 #[test]
 fn all_quotas_of_a_file_come_back_or_none_is_mistaken() {
     let folder = Folder::new();

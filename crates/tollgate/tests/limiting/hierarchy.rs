@@ -1,4 +1,4 @@
-//! Trees in which every level must agree: H1 to H5, paths as nodes, and what cannot be built.
+//! Trees in which every level must agree: H1 to H5, paths as nodes, and invalid trees.
 
 use crate::support::*;
 use std::{
@@ -14,13 +14,13 @@ use tollgate::{
     hierarchy::{Level, PathError, StrictTree, Unreserved},
 };
 
-/// A tree of a root and a level of users, on a clock that stands still.
+/// A tree of a root and a level of users, on a manual clock.
 fn two_levels(root: Quota, user: Quota) -> StrictTree {
     let (clock, _) = Clock::manual();
     Hierarchy::strict("global", root).level("user", user).clock(clock).build().unwrap()
 }
 
-/// What each level has left.
+/// The remaining permits of each level.
 fn left(tree: &StrictTree, path: &[&str]) -> Vec<u64> {
     let mut left = Vec::new();
     let told = |_, decision: &Decision| left.push(decision.remaining());
@@ -88,11 +88,11 @@ fn h4_a_cancel_restores_each_level_by_what_is_outstanding() {
     // At once: each level by its whole cost.
     tree.reserve(&path, 3).unwrap().cancel_at(ms(0));
     assert_eq!(left(&tree, &path), [20, 5]);
-    // After 200 ms the root has refilled 2 of 3, the user 0.2: each gives back the rest of its own.
+    // After 200 ms the root has refilled 2 of 3, the user 0.2: each gives back its own rest.
     tree.reserve(&path, 3).unwrap().cancel_at(ms(200));
     let peek = |at| tree.peek_at(&path, at, 0).unwrap().remaining();
     assert_eq!(peek(ms(200)), 5);
-    // After the debt has drained: nothing. What B took meanwhile stays taken.
+    // After the debt has drained: nothing. The permits that B took meanwhile stay taken.
     let a = tree.reserve_at(&path, ms(1_000), 2).unwrap();
     let b = tree.reserve_at(&path, ms(60_000), 4).unwrap();
     a.cancel_at(ms(60_000));
@@ -115,7 +115,7 @@ fn h4_two_pending_cancels_never_credit_more_than_was_taken() {
         for _ in 0..60 {
             now += random.below(700);
             let cost = 1 + random.below(6);
-            // The twin is only told of what was kept: it may never have less than the tree.
+            // The twin takes only the permits that were kept: it may never have less than the tree.
             match tree.reserve_at(&["u"], ms(now), cost) {
                 Ok(ticket) if random.below(2) == 0 => open.push(ticket),
                 Ok(ticket) => {
@@ -251,7 +251,7 @@ fn changing_quotas_under_threads_charges_all_levels_or_none() {
             .clock(clock)
             .build()
             .unwrap();
-        // Nodes that are not at rest keep what they have left while their burst grows.
+        // Nodes that are in use keep their remaining permits while their burst grows.
         for user in 0..8_u64 {
             let path = [&*(user % 2).to_string(), &*user.to_string()];
             assert!(tree.try_acquire(&path).unwrap().is_allowed());

@@ -1,4 +1,4 @@
-//! The rule of borrowing trees: against a slow exact model, under threads, and one by one.
+//! The rule of borrowing trees: against a slow exact model, under threads, and case by case.
 
 use crate::support::*;
 use std::{
@@ -18,7 +18,7 @@ fn per_second(rate: u64, burst: u64) -> Quota {
     Quota::per_second(rate).burst(burst)
 }
 
-/// A root of 1000/s with A (700) and B (300), which both may reach all of it.
+/// A root of 1000/s with A (700) and B (300); each may use all of it.
 fn two_plans() -> (BorrowingBuilder, Clock) {
     let all = per_second(1000, 100);
     let builder = Hierarchy::borrowing("root", Class::new(all))
@@ -42,7 +42,7 @@ fn a_class_uses_its_own_share_then_borrows_then_waits() {
     assert_eq!((borrowed.borrowed_from(), tree.class_at(&["A"], 0)), (Some(0), Some("root")));
     let refused = take(&tree, &["A"], 1);
     assert!(!refused.is_allowed() && refused.paid_by().is_none());
-    // Ways: A's own rate in 1/700 s, the root's in 1/1000 s; A's ceiling is empty too.
+    // The ways to pass: A's own rate in 1/700 s, the root's in 1/1000 s; A's ceiling is empty too.
     assert_eq!(refused.decision().retry_at(), Some(ms(1)));
     assert_eq!(refused.decision().refusing().collect::<Vec<_>>(), [0, 1]);
     assert!(take(&tree, &["B"], 30).is_allowed(), "the share of B is there all the same");
@@ -285,7 +285,7 @@ fn threads_on_a_standing_clock_get_what_the_buckets_hold() {
         }
     });
     let (admitted, by_b) = (admitted.load(Relaxed), by_b.load(Relaxed));
-    // Hard: the root's own burst and all that is guaranteed below.
+    // Hard: the root's own burst and all guarantees below it.
     assert!(admitted <= 1000 + 300 + 200 + 100 * 5, "{admitted}");
     assert!(admitted >= 1000, "{admitted}: whatever the order, the root has lent all it had");
     assert!(by_b >= 200, "{by_b}: the share of B");

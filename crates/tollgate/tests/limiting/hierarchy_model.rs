@@ -1,5 +1,5 @@
-//! Borrowing trees against a slow model: the rule as it is written down, on buckets that are worked
-//! out anew from everything that was ever charged, in whole numbers.
+//! Borrowing trees compared with a slow model: the rule as it is written down, on buckets that are
+//! computed from every charge so far, in whole numbers.
 
 use crate::support::*;
 use proptest::prelude::*;
@@ -40,7 +40,7 @@ struct ModelTree([ModelClass; 5]);
 
 const NAMES: [&str; 5] = ["root", "A", "B", "tenant", "user"];
 const PARENTS: [&str; 5] = ["", "root", "root", "A", "tenant"];
-/// The last three are tenants beyond the expected two: with them, more is guaranteed than there is.
+/// The last three are tenants beyond the expected two: with them, the guarantees exceed the rate.
 const PATHS: [&[&str]; 12] = [
     &[],
     &["A"],
@@ -94,7 +94,7 @@ impl ModelTree {
 struct Diary(HashMap<(String, bool), Vec<(u64, u64)>>);
 
 impl Diary {
-    /// What a bucket holds at `now`, in permits / PERIOD: replayed from the beginning.
+    /// The permits of a bucket at `now`, in permits / PERIOD: replayed from the beginning.
     fn level(&self, bucket: Bucket, (name, is_ceiling): (&str, bool), now: u64) -> i128 {
         let unit = i128::from(PERIOD);
         let full = i128::from(bucket.burst) * unit;
@@ -155,7 +155,7 @@ impl Diary {
         }
     }
 
-    /// Finds the first tick after `now` at which the event passes, by halving.
+    /// Finds the first tick after `now` at which the event passes, by bisection.
     fn retry(&self, tree: &ModelTree, path: &[&str], (now, cost): (u64, u64)) -> Option<u64> {
         let passes = |at| self.lender(tree, path, (at, cost)).is_some();
         let (mut low, mut high) = (now, now + 10_000_000_000);
@@ -193,7 +193,7 @@ fn trees() -> impl Strategy<Value = ModelTree> {
     );
     classes.prop_map(|(root, a, b, tenant, user)| {
         let mut classes = [root, a, b, tenant, user];
-        // A hard ceiling holds the bursts of all below; its generated burst is what it has beyond.
+        // A hard ceiling holds the bursts of all classes below it; its generated burst is the rest.
         let burst = |index: usize| classes[index].rate.burst;
         let tenants = 2 * (burst(3) + 2 * burst(4));
         let below = [burst(1) + tenants + burst(2), tenants, 0, 2 * burst(4), 0];
@@ -204,7 +204,7 @@ fn trees() -> impl Strategy<Value = ModelTree> {
     })
 }
 
-/// Rushes and pauses.
+/// Bursts and pauses.
 fn steps(paths: usize) -> impl Strategy<Value = Vec<(usize, u64, u64)>> {
     let later = prop_oneof![4 => 0..PERIOD / 8, 1 => 0..2 * PERIOD];
     prop::collection::vec((0..paths, later, 0..9_u64), 1..100)
@@ -253,8 +253,8 @@ proptest! {
         }
     }
 
-    /// With as many nodes as expected, no flood of borrowers takes from anybody what is guaranteed,
-    /// and neither does the hard ceiling of the root.
+    /// With as many nodes as expected, no flood of borrowers takes guaranteed permits from any
+    /// class, and neither does the hard ceiling of the root.
     #[test]
     fn what_is_guaranteed_is_never_refused(
         model in trees(),
@@ -278,8 +278,8 @@ proptest! {
         }
     }
 
-    /// At rates that do not divide a tick too: one tick before `retry_at` the call is refused, at it
-    /// it passes.
+    /// Also at rates that do not divide a tick: one tick before `retry_at` the call is refused, at
+    /// `retry_at` it passes.
     #[test]
     fn waits_are_exact_at_any_rate(
         rates in (1..3_000_u64, 1..3_000_u64, 1..3_000_u64, 1..7_u64),

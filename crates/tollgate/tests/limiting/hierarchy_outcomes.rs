@@ -1,5 +1,5 @@
 //! The cases T1 to T7 of borrowing trees, the same flood in a strict tree, and the pictures of
-//! `docs/hierarchy.md`, which must be what the code gives.
+//! `docs/hierarchy.md`, which must match the results of the code.
 
 #[path = "../../../../examples/hierarchy_picture/drawing.rs"]
 mod drawing;
@@ -41,7 +41,7 @@ fn strict_and_borrowing_give_what_the_table_says(outcomes: &[Outcome]) {
         &[(701, 0), (301, 1)],
         &[(200, 0), (802, 501)],
         &[(200, 0), (501, 200)],
-        // T5: who borrows is a matter of arrival; see below.
+        // T5: which class borrows depends on the order of arrival; see below.
         &[],
         &[(902, 501), (0, 0), (100, 0)],
         &[(1002, 0), (0, 0), (0, 0)],

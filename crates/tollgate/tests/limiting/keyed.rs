@@ -1,4 +1,4 @@
-//! Many keys: each is limited as if it had a limiter of its own, whatever the table forgets.
+//! Many keys: each is limited as if it had a limiter of its own, whatever the table evicts.
 
 use crate::support::*;
 use proptest::prelude::*;
@@ -70,7 +70,7 @@ fn keys_of_any_kind() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// A table that forgets keys at rest decides like one limiter per key, which forgets nothing.
+    /// A table that evicts idle keys decides like one limiter per key, which forgets nothing.
     #[test]
     fn eviction_is_invisible(
         which in 0..5_usize,
@@ -111,7 +111,7 @@ proptest! {
 
 #[test]
 fn keys_at_rest_make_room_for_fresh_ones() {
-    // A key is at rest after 100 ms; a thousand fresh ones come every 100 ms.
+    // A key is idle after 100 ms; a thousand fresh ones come every 100 ms.
     let (limiter, hand) = keyed(Algorithm::Gcra, "10/s burst 1");
     let (mut most, mut bytes) = (0, 0);
     for round in 0..300_u64 {
@@ -174,7 +174,7 @@ fn a_new_quota_holds_for_every_key() {
         }
         assert_eq!(limiter.available("never seen"), 500);
         hand.advance(Duration::from_secs(3600));
-        // At rest, they start full under the next one.
+        // Idle keys start full under the next quota.
         limiter.set_quota(Quota::per_hour(7)).unwrap();
         assert_eq!((limiter.available("0"), limiter.quota()), (7, Quota::per_hour(7)));
     }
@@ -218,7 +218,7 @@ fn a_time_from_before_grants_nothing() {
     }
 }
 
-/// A change in the middle of traffic: what was admitted before and after fits both quotas.
+/// A change under load: the admissions before and after it fit both quotas.
 #[test]
 fn a_change_under_load_neither_loses_nor_grants() {
     for table in [Table::Growing, Table::Bounded] {

@@ -307,7 +307,7 @@ fn anonymous_refunds_lower_open_claims() {
     );
 }
 
-/// A debt is owed whatever the quota becomes, and a change back loses nothing.
+/// A debt is owed under any later quota, and a change back loses nothing.
 #[test]
 fn a_debt_outlives_a_change_of_quota() {
     each_table(

@@ -211,7 +211,7 @@ fn keys_without_room_share_or_are_refused() {
     assert_eq!((refused.reason(), refused.is_never()), (Reason::Saturated, false));
     assert_eq!(global.available(), 98);
     assert!(decide(&[global.charge(1), refusing.charge("first", 1)]).is_allowed());
-    // Two fresh keys, and room for one of them: nothing is left half charged.
+    // Two fresh keys, and room for one of them: no set is half charged.
     refusing.clear();
     let two = [global.charge(1), refusing.charge("x", 1), refusing.charge("y", 1)];
     assert_eq!(decide(&two).reason(), Reason::Saturated);
@@ -258,8 +258,8 @@ proptest! {
     }
 }
 
-/// 64 threads on overlapping sets: what is admitted is charged, to every limit of its set and to no
-/// other, and at the end nothing that was refused would fit.
+/// 64 threads on overlapping sets: an admission is charged to every limit of its set and to no
+/// other, and at the end no refused set would fit.
 #[test]
 fn overlapping_sets_under_64_threads() {
     let zoo = Zoo::new(300);
@@ -287,8 +287,8 @@ fn overlapping_sets_under_64_threads() {
                         refused.push(set);
                     }
                 }
-                // Nothing refills, so what was refused once is refused for good: a refusal that
-                // saw a state that was never there would pass now.
+                // Nothing refills, so a set that was refused once is refused for good: a refusal
+                // that saw a state that never existed would pass now.
                 for set in refused {
                     let charges: Vec<_> =
                         set.iter().map(|(index, cost)| zoo.charge(*index, *cost)).collect();

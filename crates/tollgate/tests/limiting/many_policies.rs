@@ -56,7 +56,7 @@ fn a_hundred_thousand_quotas_are_each_enforced_and_reloaded() {
         store.declare(&policies).unwrap();
         fill(&store, &policies);
         check(&store, &policies);
-        // A configuration in which every quota is another one.
+        // A configuration in which every quota has changed.
         for number in 0..POLICIES {
             let reloaded = policy(number, 1);
             let used = match reloaded.algorithm() {

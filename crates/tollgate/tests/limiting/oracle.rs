@@ -1,7 +1,7 @@
 //! Every algorithm and every verb against an independent exact model.
 //!
-//! Random quotas (such as people write, and awkward ones), costs, gaps and verbs; time also stands still
-//! and goes backwards. Every decision is compared in every field, and every tick it names is tried out.
+//! Random quotas (common and awkward ones), costs, gaps and verbs; time also stands still and goes
+//! backwards. Every decision is compared in every field, and every tick that it names is tried.
 //! proptest prints the seed.
 
 mod quotas;
@@ -14,7 +14,7 @@ use tollgate::{
     Algorithm, Clock, Decision, Inherit, Limiter, Quota, QuotaError, Refused, Reservation, Tick,
 };
 
-/// One event of a random trace: a gap to the last one, and a call.
+/// One event of a random trace: the gap since the event before, and a call.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     gap_ns: i64,
@@ -50,7 +50,8 @@ struct Trial {
 type Checked = Result<(), TestCaseError>;
 
 impl Trial {
-    /// `None` if the algorithm cannot count this quota, as an anchored window cannot if it is short.
+    /// `None` if the algorithm cannot count this quota, for example an anchored window that is too
+    /// short.
     fn new(algorithm: Algorithm, quota: Quota, epoch_ns: u64, start_ns: u64) -> Option<Self> {
         let (clock, hand) = Clock::manual();
         clock.set_wall_offset(Duration::from_nanos(epoch_ns));
@@ -66,7 +67,7 @@ impl Trial {
         self.now = ns(self.now.as_nanos().saturating_add_signed(event.gap_ns).min(last));
         let now = self.now;
         self.apply(event.call)?;
-        // A change of quota may leave a debt that the state need not hold.
+        // A change of quota may leave a debt that the state is not guaranteed to hold.
         let is_change = matches!(event.call, Call::Change(..));
         if self.model.is_vague() || (is_change && self.model.may_refuse_debt(now, 0)) {
             self.reset();
@@ -87,7 +88,7 @@ impl Trial {
             Call::Peek(cost) => self.check_peek(cost)?,
             Call::UpTo(most) => {
                 let (left, decision) = (self.model.left(now), self.limiter.up_to_at(now, most));
-                // If none is free, it is the denial of one.
+                // If none is free, it is the denial of one permit.
                 let [least, most] =
                     [left.start(), left.end()].map(|left| most.min(*left).max(most.min(1)));
                 prop_assert!((least..=most).contains(&decision.cost()), "{:?}", decision);
@@ -188,7 +189,7 @@ impl Trial {
                 let id = self.model.reserve(now, cost);
                 self.open.push((reservation, id));
                 self.check_level(&decision)?;
-                // Whether this moves an idle bucket up to now, only earlier times could tell.
+                // Only earlier times could show whether this moves an idle bucket up to now.
                 if cost == 0 && self.model.is_full(now) != Some(false) {
                     self.reset();
                 }
@@ -217,7 +218,7 @@ impl Trial {
         let decision = reservation.settle_at(now, actual);
         prop_assert!(decision.is_allowed() && decision.cost() <= actual);
         match id {
-            // Taken while there was no limit, or nothing of nothing: no charge to correct.
+            // Taken while there was no limit, or for a cost of zero: there is no charge to correct.
             None if is_free || actual == 0 => {
                 prop_assert_eq!(decision.cost(), actual);
                 return Ok(());
@@ -229,7 +230,7 @@ impl Trial {
             _ => {
                 id.into_iter().for_each(|id| self.model.forget(id));
                 if decision.cost() < actual {
-                    // As much as fits: then not one more does.
+                    // As much as fits: after that, not one more does.
                     prop_assert!(self.model.may_refuse_debt(now, actual - cost));
                     prop_assert!(self.limiter.force_at(now, 1).is_never(), "{decision:?}");
                 }
@@ -239,7 +240,7 @@ impl Trial {
         self.check_level(&decision)
     }
 
-    /// A decision that took its cost if it was allowed.
+    /// Checks a decision that took its cost if it was allowed.
     fn check_take(&mut self, decision: &Decision) -> Checked {
         let passes = self.model.passes(self.now, decision.cost());
         prop_assert!(passes.is_none_or(|passes| passes == decision.is_allowed()), "{decision:?}");
@@ -249,7 +250,7 @@ impl Trial {
         self.check_level(decision)
     }
 
-    /// Looks, and compares with what a take would do to the model.
+    /// Peeks, and compares with the effect of a take on the model.
     fn check_peek(&self, cost: u64) -> Checked {
         let (decision, mut model) = (self.limiter.peek_at(self.now, cost), self.model.clone());
         let passes = model.passes(self.now, cost);
@@ -260,7 +261,7 @@ impl Trial {
         check_by_model(&model, &decision)
     }
 
-    /// What a decision says of the state that it left: by the model, and by the limiter itself.
+    /// Checks the state in a decision: by the model, and by the limiter itself.
     fn check_level(&self, decision: &Decision) -> Checked {
         prop_assert_eq!(decision.at(), self.now);
         check_by_model(&self.model, decision)?;
@@ -318,7 +319,7 @@ fn check_full(limiter: &Limiter, decision: &Decision) -> Checked {
 
 // ---- random quotas and traces -------------------------------------------------------------------
 
-/// What a trace is about: about so much time and so many permits at once.
+/// The scale of a trace: typical times and numbers of permits.
 #[derive(Clone, Copy)]
 struct Scale {
     ns: u64,
@@ -327,8 +328,7 @@ struct Scale {
     is_huge: bool,
 }
 
-/// Gaps of no time at all, of a few ticks, and of about the time that a permit or a window takes; some
-/// lead backwards.
+/// Gaps of zero, of a few ticks, and of about the time of a permit or a window; some go backwards.
 fn events(scale: Scale, quotas: Vec<Quota>) -> impl Strategy<Value = Vec<Event>> {
     let Scale { ns, permits, is_huge } = scale;
     let gap = prop_oneof![

@@ -1,5 +1,5 @@
-//! Faults that other rate limiters are known for, each as a test, as far as they concern one limiter.
-//! The table names the faults that other files test.
+//! Known faults of other rate limiters, each as a test, as far as they concern one limiter. The
+//! table names the faults that other files test.
 //!
 //! | fault | test |
 //! |---|---|
@@ -27,7 +27,7 @@ fn a_burst_of_one_limits() {
 
 #[test]
 fn an_idle_spell_fills_to_the_burst_and_no_further() {
-    // throttlecrab lets 17 through.
+    // throttlecrab admits 17.
     for (first, idle_ms) in [(1, 8_900), (10, 17_900)] {
         let (limiter, _) = manual(Algorithm::Gcra, "1/s burst 10");
         let _ = limiter.up_to_at(ms(0), first);
@@ -73,8 +73,8 @@ fn the_reset_follows_the_state() {
 
 #[test]
 fn the_first_window_holds_twice_the_limit_only_if_you_let_it() {
-    // A bucket that starts full passes burst + rate in its first period. Two ways out: start
-    // empty, or a burst of one.
+    // A bucket that starts full passes burst + rate in its first period. Two remedies: start empty,
+    // or use a burst of one.
     let first_minute = |quota: Quota| {
         let limiter = Limiter::builder(quota).clock(Clock::manual().0).build().unwrap();
         (0..60_000).filter(|call| limiter.try_acquire_at(ms(*call), 1).is_allowed()).count()

@@ -1,4 +1,4 @@
-//! Live changes of the quota: what is kept is what was declared.
+//! Live changes of the quota: a limiter keeps exactly what the caller has declared.
 
 use crate::support::*;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn keeps_what_the_table_of_inherit_says() {
 
 #[test]
 fn a_proportional_change_and_its_reverse_lose_nothing() {
-    // Thirds and sevenths of a permit are no whole numbers of the limiter's units.
+    // Thirds and sevenths of a permit are not whole numbers of the limiter's units.
     for (from, to, cost) in [("3/s", "7/s", 2), ("7/s", "3/s", 4), ("7/min", "1000/s", 3)] {
         let (limiter, hand) = manual(Algorithm::Gcra, from);
         hand.advance(Duration::from_millis(12_345));
@@ -136,11 +136,11 @@ fn a_sliding_counter_outgrows_its_word_only_by_a_clear_error() {
         "limit 20000000 is above 21212, the maximum for this running sliding-counter in this \
          window; build a new limiter for it"
     );
-    // One without a limit can be given any.
+    // A limiter without a limit can take any quota.
     let (limiter, _) = manual(Algorithm::SlidingCounter, "unlimited");
     limiter.set_quota(quota("20000000/s"), Inherit::AsIs).unwrap();
     assert_eq!(limiter.available(), 20_000_000);
-    // Built for it, it works.
+    // Built for this quota, it works.
     let (limiter, _) = manual(Algorithm::SlidingCounter, "20000000/s");
     assert_eq!(limiter.up_to(u64::MAX).cost(), 20_000_000);
     limiter.set_quota(quota("10/s"), Inherit::Reset).unwrap();
@@ -177,7 +177,7 @@ fn claims_ahead_are_carried_over_as_the_state_is() {
         assert_eq!(limiter.available(), 0, "to {to}: the first has used all");
         assert!(limiter.try_acquire_n(0).is_allowed(), "to {to}: and owes nothing");
     }
-    // What was forgotten by the change cannot be given back.
+    // Permits that the change has dropped cannot be given back.
     let (limiter, _) = manual(Algorithm::Gcra, "100/h");
     let reservation = limiter.reserve(30).unwrap();
     let _ = limiter.try_acquire_n(30);

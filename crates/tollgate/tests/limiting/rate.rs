@@ -1,4 +1,4 @@
-//! G2 and the long-run rate: what a greedy caller gets, against the exact ideal.
+//! G2 and the long-run rate: the permits of a greedy caller, compared with the exact ideal.
 
 use crate::support::*;
 use tollgate::{Algorithm, Limiter, Quota, Tick};
@@ -25,7 +25,7 @@ fn ideal(quota: &Quota, nanos: u64) -> u128 {
 #[test]
 fn a_greedy_caller_gets_the_ideal_to_the_permit() {
     for text in RATES {
-        // Room for one permit more than a step brings, so that nothing is lost to fullness.
+        // Room for one permit more than a step brings, so that a full bucket loses nothing.
         let quota: Quota = text.parse().unwrap();
         let fill_ns = quota.period().as_nanos() * u128::from(quota.capacity());
         let quota = quota.burst(quota.capacity() + 1);
@@ -51,7 +51,7 @@ fn the_rate_is_exact_to_one_in_a_million_over_years() {
     for text in RATES {
         let quota: Quota = text.parse().unwrap();
         let (limiter, _) = manual(Algorithm::Gcra, text);
-        // Book a year's worth, and ask when it is paid off.
+        // Books a year's worth, and checks when it is paid off.
         let year = Tick::from_secs(365 * 86_400).as_nanos();
         let permits = ideal(&quota, year).max(5) as u64;
         assert!(limiter.force_at(Tick::ZERO, permits).is_allowed(), "{text}");

@@ -1,4 +1,5 @@
-//! A client that throttles itself: how much it refuses, for whom, and when it stops.
+//! A client that throttles itself: the share that it refuses, for which priorities, and when it
+//! stops.
 
 use proptest::prelude::*;
 use std::time::Duration;
@@ -39,8 +40,8 @@ impl Server {
     }
 }
 
-/// Makes 1000 calls in each second for so long; returns the share refused in the last
-/// tenth of that time.
+/// Makes 1000 calls in each second for this length of time; returns the share refused in the last
+/// tenth of it.
 fn run(throttle: &SelfThrottle, hand: &ManualClock, length: Duration, capacity: u32) -> f64 {
     let steps = u32::try_from(length.as_secs()).unwrap();
     let mut refused = 0;
@@ -90,7 +91,8 @@ fn refusals_end_within_a_window_after_an_overload_or_an_outage() {
     }
 }
 
-/// It does not take a part of the capacity for all of it: when the server refuses again, so does the throttle.
+/// It does not mistake a part of the capacity for all of it: when the server refuses again, so does
+/// the throttle.
 #[test]
 fn a_server_that_recovers_in_part_gets_little_more_than_it_can_do() {
     for (k, most) in [(1.1, 0.12), (1.5, 0.36)] {
@@ -108,11 +110,12 @@ fn a_server_that_recovers_in_part_gets_little_more_than_it_can_do() {
     }
 }
 
-/// Calls that the server accepts by chance are no recovery: few of them, or within a short time.
+/// A few calls that the server accepts by chance, or within a short time, are not a recovery.
 #[test]
 fn only_a_long_row_of_accepted_calls_over_a_tenth_of_the_window_is_a_recovery() {
     let second = Duration::from_secs(1);
-    // k, accepted calls, seconds from the last refusal, share of the rule's probability that is left.
+    // k, accepted calls, seconds since the last refusal, the remaining share of the rule's
+    // probability.
     for (k, accepted, seconds, left) in [
         (2.0, 10, 12, 1.0),
         (2.0, 10, 42, 0.5),
@@ -267,7 +270,7 @@ proptest! {
         let (throttle, hand) = throttle(builder.min_calls(min_calls).seed(9));
         // Bucket, urgency, accepted.
         let mut calls: Vec<(u64, u8, bool)> = Vec::new();
-        // By urgency: when the server refused last, and how many calls it has accepted since.
+        // By urgency: when the server last refused, and how many calls it has accepted since.
         let mut accepting = [(Tick::ZERO, 0_u32); 8];
         for (pause_ms, urgency, outcome) in events {
             hand.advance(Duration::from_millis(pause_ms));
@@ -279,7 +282,7 @@ proptest! {
             let formula = (requests as f64 - k * accepts as f64) / (requests as f64 + 1.0);
             let rule = if requests < min_calls { 0.0 } else { formula.clamp(0.0, 0.9) };
             let (since, accepted) = &mut accepting[usize::from(urgency)];
-            // So many accepts in a row are rarer than one in a thousand.
+            // This many accepts in a row have a probability below one in a thousand.
             let is_row = k.recip().powi(*accepted as i32) <= 0.001 && u64::from(*accepted) >= min_calls;
             let windows = hand.now().since(*since).as_secs_f64() / 10.0;
             let fade = if is_row { ((0.6 - windows) / 0.5).clamp(0.0, 1.0) } else { 1.0 };

@@ -1,4 +1,4 @@
-//! What was used beyond what is reserved is charged, as far as a debt can go.
+//! The cost above a reservation is charged, as far as a debt can go.
 #![cfg(feature = "testing")]
 
 use crate::support::ns;
@@ -13,7 +13,7 @@ use tollgate::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Whose permits are settled.
+/// The limiter whose permits are settled.
 enum Owner {
     Limiter(Limiter),
     Keyed(KeyedLimiter<str>),
@@ -21,7 +21,7 @@ enum Owner {
 }
 
 impl Owner {
-    /// One of each kind, on a clock that stands still.
+    /// One of each kind, on a manual clock.
     fn all(algorithm: Algorithm, quota: Quota) -> [(&'static str, Self); 3] {
         let (clock, hand) = Clock::manual();
         hand.advance(Duration::from_secs(100));
@@ -35,7 +35,7 @@ impl Owner {
         ]
     }
 
-    /// Reserves and settles. Returns what the settlement says, if it says something.
+    /// Reserves and settles. Returns the decision of the settlement, if there is one.
     fn settle(&self, cost: u64, actual: u64) -> Option<Decision> {
         match self {
             Self::Limiter(limiter) => Some(limiter.reserve(cost).unwrap().settle(actual)),
@@ -90,7 +90,7 @@ fn cases() -> Vec<(Algorithm, Quota)> {
 fn what_is_used_beyond_all_bounds_is_charged_as_far_as_it_goes() {
     for (algorithm, quota) in cases() {
         let limit = quota.capacity();
-        // (reserved, twice as much as there is or more)
+        // (reserved, twice the capacity or more)
         for cost in [0, 1, limit] {
             for actual in [2 * limit, 1000 * limit, 1 << 40, 1 << 62, u64::MAX - 1, u64::MAX] {
                 for (owner, subject) in Owner::all(algorithm, quota) {
@@ -104,7 +104,7 @@ fn what_is_used_beyond_all_bounds_is_charged_as_far_as_it_goes() {
                         assert!((limit..=actual).contains(&level.cost()), "{row}: {level:?}");
                         let told = (level.remaining(), level.full_at());
                         assert_eq!(told, (seen.remaining(), seen.full_at()), "{row}: not so");
-                        // Either all of it is charged, or nothing more fits.
+                        // Either the whole cost is charged, or nothing more fits.
                         let fits = subject.force(1).is_allowed();
                         assert!(level.cost() == actual || !fits, "{row}: {level:?}");
                     }
@@ -175,7 +175,7 @@ fn a_quota_that_came_with_the_call_is_charged_as_far_as_it_goes() {
     }
 }
 
-/// What a key used that finds no place any more is charged to the budget that such keys share.
+/// If a key no longer finds a place, its cost is charged to the budget that such keys share.
 #[test]
 fn the_shared_budget_of_a_full_table_is_charged_as_far_as_it_goes() {
     for fills_before in [false, true] {

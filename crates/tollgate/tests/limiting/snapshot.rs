@@ -33,7 +33,7 @@ fn limiter(
     builder.clock(clock).seed(folder.seed()).build().unwrap()
 }
 
-/// What a key has left after a restart is what it would have had without one.
+/// After a restart a key has the same permits as without one.
 #[test]
 fn the_time_in_between_counts_as_elapsed() {
     for (algorithm, bounded) in
@@ -139,7 +139,7 @@ fn blocks_survive_and_quotas_may_change_meanwhile() {
     let refused = after.try_acquire("mallory");
     assert_eq!(refused.reason(), Reason::Blocked);
     assert_eq!(refused.retry_after(after.now()), Some(Duration::from_secs(30)));
-    // Forty seconds were used of a minute, and ten are still.
+    // Forty seconds of a minute were used, and ten still are.
     assert_eq!(after.available("alice"), 50);
     after.set_quota(Quota::per_minute(90)).unwrap();
     assert_eq!(after.available("alice"), 75);
@@ -171,7 +171,7 @@ fn a_foreign_damaged_or_strange_file_is_refused_and_changes_nothing() {
     flipped[bytes.len() / 2] ^= 1;
     std::fs::write(&other, &flipped).unwrap();
     assert!(refuse(&other).is_damaged());
-    // Made under another seed, or by another fingerprint.
+    // Made under another seed, or with another fingerprint.
     let stranger = KeyedLimiter::<str>::builder(Quota::per_minute(30)).clock(clock());
     let error = stranger.build().unwrap().restore(&state).unwrap_err();
     assert!(error.is_wrong_seed(), "{error}");
@@ -183,7 +183,8 @@ fn a_foreign_damaged_or_strange_file_is_refused_and_changes_nothing() {
     assert_eq!(after.available("alice"), 23);
 }
 
-/// Takes go on while snapshots are written; each file is whole and holds what was settled before.
+/// Takes continue while snapshots are written; each file is complete and holds all that was settled
+/// before.
 #[test]
 fn saving_goes_on_beside_deciding() {
     for bounded in [false, true] {

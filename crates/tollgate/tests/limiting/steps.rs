@@ -3,7 +3,7 @@
 use crate::support::*;
 use tollgate::{Algorithm, Tick};
 
-/// Rows of (time in ms, calls of cost 1 at that time, how many pass, what the last one says).
+/// Rows of (time in ms, calls of cost 1 at that time, how many pass, the expected last decision).
 type Rows<'a> = &'a [(u64, u64, u64, Expected)];
 
 fn run(algorithm: Algorithm, quota: &str, rows: Rows<'_>) {
@@ -146,7 +146,8 @@ fn sliding_counter_weighs_the_last_window() {
 
 #[test]
 fn the_wait_of_a_sliding_counter_ends_at_a_border_and_not_after_it() {
-    // limit per minute, taken at, wanted, wait: whole seconds, where a nanosecond more would read as one more.
+    // limit per minute, taken at, wanted, wait: whole seconds, where a nanosecond more would round
+    // up to the next.
     for (row, (limit, at_s, cost, wait_s)) in
         [(10, 30, 1, 30), (1, 0, 1, 60), (10, 0, 6, 90), (10, 0, 10, 114), (60, 0, 60, 119)]
             .into_iter()

@@ -53,7 +53,7 @@ fn a_store_chosen_at_run_time_conforms() {
     assert!(block_on(boxed.acquire(&mut demands)).unwrap().is_allowed());
 }
 
-/// Notes which operations are called.
+/// Records which operations are called.
 struct Noted<'a>(MemoryStore, &'a Mutex<HashSet<Operation>>);
 
 impl Noted<'_> {
@@ -82,7 +82,7 @@ fn a_wrapper_that_changes_nothing_conforms() {
     assert_eq!(called.lock().unwrap().len(), Operation::ALL.len(), "the suite calls everything");
 }
 
-/// A store that says it has everything, and has lost `refund`.
+/// A store that claims to have every operation, but lacks `refund`.
 struct Forgetful(MemoryStore);
 
 impl Store for Forgetful {
@@ -163,7 +163,7 @@ fn bounds_are_errors_that_say_so() {
     assert_eq!(left.remaining(), 7, "the third was not charged");
 }
 
-/// One reservation of a key after the other, and which bound refuses which.
+/// Makes one reservation of a key after the other, and checks which bound refuses which.
 #[test]
 fn reservations_are_bounded_in_all_per_policy_and_per_key() {
     let (clock, hand) = Clock::manual();
@@ -204,7 +204,7 @@ fn reservations_are_bounded_in_all_per_policy_and_per_key() {
     assert!(block_on(store.reserve(&mut two, minute)).unwrap_err().is_full());
     assert!(reserve(&b, b"y", 10).unwrap().id.is_none());
     let last = reserve(&b, b"y", 1).unwrap().id.unwrap();
-    // A cancel makes room, and so does the end of a life.
+    // A cancel frees a slot, and so does the end of a life.
     assert!(block_on(store.settle(ids[0], &[0])).unwrap());
     assert!(reserve(&a, b"x", 1).unwrap().id.is_some());
     hand.advance(minute);
@@ -214,7 +214,7 @@ fn reservations_are_bounded_in_all_per_policy_and_per_key() {
     }
 }
 
-/// A take that is undone gives back what time has not, and no more.
+/// If a take is undone, it gives back the permits that have not refilled, and no more.
 #[test]
 fn an_undone_take_gives_back_what_time_has_not() {
     let (clock, hand) = Clock::manual();
@@ -230,14 +230,14 @@ fn an_undone_take_gives_back_what_time_has_not() {
         undo(&taken);
         assert!(!store.contains(&demand).unwrap(), "{ms} ms");
     }
-    // The take of somebody else stays, to the tick.
+    // The take of another call stays, to the tick.
     let (taken, other) = (take(), take());
     hand.advance(Duration::from_secs(10));
     undo(&taken);
     assert!(other.is_allowed());
     let left = store.peek_at(store.clock().now(), &mut [Demand::new(&policy, b"k", 0)]).unwrap();
     assert_eq!(left.reset_after(store.clock().now()), Some(Duration::from_secs(30)));
-    // Of a take long ago nothing is left, whatever others have taken since.
+    // A take of long ago has nothing left to give back, whatever others have taken since.
     hand.advance(Duration::from_secs(60));
     let old = take();
     hand.advance(Duration::from_secs(30));

@@ -1,5 +1,5 @@
-//! One demand without a list: `acquire_one_at` answers what `acquire_at` answers, and leaves the same
-//! behind.
+//! One demand without a list: `acquire_one_at` gives the same answer as `acquire_at`, and leaves
+//! the same state.
 
 use proptest::prelude::*;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn policies() -> Vec<Policy> {
     all
 }
 
-/// Two stores of one seed: the table decides alike in both whom it evicts.
+/// Two stores with one seed: their tables evict the same keys.
 fn twins(number: usize) -> [MemoryStore; 2] {
     let seed = tollgate::Seed::random();
     [(), ()].map(|()| {
@@ -56,12 +56,12 @@ proptest! {
         steps in prop::collection::vec((0..8_usize, 0..5_usize, 0..14_u64, 0..400_u64), 1..80),
     ) {
         let [plain, short] = twins(number);
-        // Each has its own: a policy remembers the store that asked last.
+        // Each has its own policies: a policy remembers the store that used it last.
         let (theirs, ours) = (policies(), policies());
         let mut now = plain.clock().now();
         for (row, (policy, key, cost, later_ms)) in steps.into_iter().enumerate() {
             now = now.saturating_add(Duration::from_millis(later_ms));
-            // Keys of every length that the hash treats in its own way.
+            // Keys of every length that the hash handles differently.
             let key = &b"0123456789abcdefXYZ"[..[0, 3, 7, 8, 19][key]];
             let mut demands = [Demand::new(&theirs[policy], key, cost)];
             let expected = plain.acquire_at(now, &mut demands).unwrap();
@@ -109,7 +109,7 @@ fn a_policy_may_be_asked_for_in_two_stores() {
             assert_eq!(decision.remaining(), 10 - taken);
         }
     }
-    // The same name is the same policy, whoever asks.
+    // The same name is the same policy, also as another value.
     let again = Policy::new("p", Quota::per_hour(10)).unwrap();
     assert_eq!(other.acquire_one_at(now, &again, b"key", 1).unwrap().remaining(), 4);
     assert_eq!(other.acquire_one_now(&again, b"key", 1).unwrap().remaining(), 3);
@@ -122,7 +122,7 @@ fn two_policies_of_one_name_share_their_keys() {
         let now = store.clock().now();
         let old = Policy::new("p", Quota::per_hour(10)).unwrap();
         let new = Policy::new("p", Quota::per_hour(100)).unwrap();
-        // A permit of the old quota is as much as ten of the new one.
+        // A permit of the old quota is worth ten of the new one.
         for (policy, cost, left) in [(&old, 4, 6), (&new, 10, 50), (&old, 1, 4), (&new, 40, 0)] {
             let decision = store.acquire_one_at(now, policy, b"key", cost).unwrap();
             assert_eq!(decision.remaining(), left);
@@ -137,7 +137,7 @@ fn a_policy_without_a_quota_is_an_error_as_in_a_list() {
     let now = store.clock().now();
     let window = Policy::ad_hoc_window("window", Duration::from_secs(60)).unwrap();
     for policy in [Policy::ad_hoc("throttle"), window] {
-        // Also when the policy has a class already.
+        // Also if the policy already has a class.
         for round in 0..2 {
             let error = store.acquire_one_at(now, &policy, b"key", 1).unwrap_err();
             let list = store.acquire_at(now, &mut [Demand::new(&policy, b"key", 1)]).unwrap_err();

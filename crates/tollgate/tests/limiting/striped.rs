@@ -31,7 +31,7 @@ fn types_are_shareable_and_printable() {
     assert!(text.contains("\"api\"") && text.contains("10/s burst 8"), "{text}");
 }
 
-/// What a row expects: what is free afterwards, or the wait.
+/// The expectation of a row: the free permits afterwards, or the wait.
 #[derive(Debug, PartialEq)]
 enum Row {
     Passes(u64),
@@ -143,7 +143,7 @@ fn home_reach_gives_a_thread_its_share_and_no_more() {
     assert_eq!(limiter.peek().retry_at(), Some(ms(4)));
 }
 
-/// What striping wastes: full stripes refill no more, although another has room.
+/// The waste of striping: full stripes do not refill, although others have room.
 #[test]
 fn a_burst_on_one_stripe_refills_at_its_share_of_the_rate() {
     let (limiter, _) = striped("1000/s burst 40", 4);
@@ -288,8 +288,8 @@ fn what_is_given_back_is_what_was_taken() {
     assert!(limiter.try_acquire_n(33).is_allowed());
     assert_eq!((limiter.refund(30), limiter.available()), (30, 37));
     assert_eq!((limiter.refund(30), limiter.available()), (3, 40));
-    // What time has refilled is not given back too, fractions included: a stripe brings a permit
-    // in 4 ms.
+    // Permits that have refilled are not given back too, including fractions: a stripe brings a
+    // permit in 4 ms.
     limiter.set_quota("1000/s burst 40".parse().unwrap(), Inherit::Reset).unwrap();
     assert!(limiter.try_acquire_n(40).is_allowed());
     hand.advance(Duration::from_millis(6));
@@ -301,7 +301,7 @@ fn what_is_given_back_is_what_was_taken() {
     assert_eq!(limiter.available(), 40);
 }
 
-/// A refusal notes when the next permit comes; whatever changes that, the next call sees it.
+/// A refusal stores when the next permit comes; after any change, the next call sees it.
 #[test]
 fn a_refusal_is_forgotten_when_something_changes() {
     let (clock, _hand) = Clock::manual();
@@ -361,7 +361,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, u64, Option<u8>)>> {
 }
 
 proptest! {
-    /// One limiter that is charged with what the stripes admit admits all of it.
+    /// A single limiter that is charged with the stripes' admissions admits all of them.
     ///
     /// Times are whole milliseconds and the quota brings whole permits in each, so that the single
     /// limiter is exact; see `never_exceeds_the_bound_at_odd_times` for the rounding.
@@ -387,8 +387,8 @@ proptest! {
         }
     }
 
-    /// With single permits, one limiter that gets the same calls is always ahead; and nothing is
-    /// refused while a permit is free anywhere.
+    /// With single permits, one limiter that gets the same calls is always ahead; and no call is
+    /// refused while any stripe has a permit.
     #[test]
     fn one_limiter_is_always_ahead(
         (stripes, extra, count) in (1..9_usize, 0..40_u64, 0..12_u64), steps in steps(),
@@ -410,7 +410,7 @@ proptest! {
         }
     }
 
-    /// G4: one tick before `retry_at` the call is denied, at it it passes.
+    /// G4: one tick before `retry_at` the call is denied, at `retry_at` it passes.
     #[test]
     fn waits_are_exact_to_the_tick(
         (stripes, extra, count) in (1..9_usize, 0..20_u64, 1..2_000_u64),
@@ -469,7 +469,7 @@ proptest! {
         }
     }
 
-    /// A debt in equal parts is paid off as that of one limiter, never sooner.
+    /// A debt in equal parts is paid off like that of one limiter, never sooner.
     #[test]
     fn a_debt_is_paid_off_as_one_limiter_pays_it(
         (stripes, extra, count) in (1..9_usize, 0..40_u64, 1..12_u64),
@@ -486,7 +486,7 @@ proptest! {
             let (got, most) = (limiter.available_at(ms(now)), one.available_at(ms(now)));
             prop_assert!(got <= most, "{got} of {most} at {now} ms");
         }
-        // And never more than given, debts first.
+        // Never more than the permits given, debts first.
         let given = limiter.refund_at(ms(0), forced);
         prop_assert!(given <= forced);
         let full = limiter.peek_at(ms(0), 0);

@@ -1,4 +1,4 @@
-//! One limit over several stripes, taken from by many threads.
+//! One limit over several stripes, used by many threads.
 
 use crate::support::*;
 use proptest::prelude::*;
@@ -129,8 +129,8 @@ fn costly_calls_that_fail_give_everything_back() {
     }
 }
 
-/// Under the lock no costly call holds anything, so the exempt key's refusal is final: nobody gives
-/// anything back after it.
+/// Under the lock no costly call holds any permits, so the exempt key's refusal is final: no call
+/// gives permits back after it.
 #[test]
 fn an_exempt_key_is_refused_only_when_every_stripe_is_dry() {
     const ROUNDS: usize = 3_000;
@@ -147,7 +147,8 @@ fn an_exempt_key_is_refused_only_when_every_stripe_is_dry() {
             }
             gate.wait();
             if index == 0 {
-                // Told after the rounds: a panic here would leave the others at the gate.
+                // Checked after the rounds: a panic here would leave the other threads at the
+                // barrier.
                 left.fetch_add(limiter.available(), SeqCst);
                 limiter.reset();
             }
@@ -156,8 +157,8 @@ fn an_exempt_key_is_refused_only_when_every_stripe_is_dry() {
     assert_eq!(left.into_inner(), 0, "permits that were free after a refusal");
 }
 
-/// G2: at least 99.9 % of the ideal over a long run, and never above it. Starts empty, so that the
-/// first burst hides nothing.
+/// G2: at least 99.9 % of the ideal over a long run, and never above it. It starts empty, so that
+/// the first burst hides no shortfall.
 #[test]
 fn greedy_callers_get_the_whole_rate() {
     const STRIPES: usize = 8;
@@ -193,8 +194,8 @@ fn greedy_callers_get_the_whole_rate() {
 fn threads_get_different_homes() {
     let (clock, _hand) = Clock::manual();
     let limiter = builder("0/s burst 8", 4).reach(Reach::Home).clock(clock).build().unwrap();
-    // Numbers are given out in turn to all threads of the process, so four new ones in a row have
-    // four homes unless another test comes between: look at many.
+    // All threads of the process get numbers in turn, so four new ones in a row have four homes
+    // unless another test creates one in between: the test uses many.
     hammer(64, |_| limiter.try_acquire().is_allowed());
     assert_eq!(limiter.available(), 0);
 }

@@ -1,4 +1,4 @@
-//! What several test files share.
+//! Helpers that several test files share.
 
 use tollgate::{Algorithm, Clock, Decision, Limiter, ManualClock, Quota, Tick};
 
@@ -21,12 +21,12 @@ pub(crate) fn on(clock: Clock, algorithm: Algorithm, quota: &str) -> Limiter {
     Limiter::builder(quota).algorithm(algorithm).clock(clock).build().expect("and is sound")
 }
 
-/// What a row of a step table expects.
+/// The expectation of a row of a step table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// Allowed, with so many permits left.
+    /// Allowed, with this many permits left.
     Allowed(u64),
-    /// Denied, and would pass after so many nanoseconds.
+    /// Denied, and would pass after this many nanoseconds.
     DeniedForNs(u64),
     Never,
 }
@@ -47,7 +47,7 @@ pub(crate) const fn never() -> Expected {
     Expected::Never
 }
 
-/// What a decision says, in the words of a step table.
+/// Converts a decision into the form of a step table.
 pub(crate) fn seen(decision: &Decision) -> Expected {
     if decision.is_allowed() {
         return Expected::Allowed(decision.remaining());

@@ -1,4 +1,4 @@
-//! Many threads on one limiter: G1 holds in every interval, and nothing is lost.
+//! Many threads on one limiter: G1 holds in every interval, and no permit is lost.
 
 use crate::support::*;
 use std::{
@@ -15,8 +15,8 @@ const THREADS: usize = 8;
 
 /// G1 on a log of (tick, cost): in every interval, at most burst + rate x w.
 ///
-/// With the admissions in order, "the cost from i to j is at most burst + rate x (tj - ti)" for
-/// all i and j is "what came up to j, less rate x tj, is at most burst above its lowest value so
+/// With the admissions in order, "the cost from i to j is at most burst + rate x (tj - ti)" for all
+/// i and j means "the cost up to j, less rate x tj, is at most burst above its lowest value so
 /// far": one pass.
 fn assert_within_bound(quota: &Quota, mut log: Vec<(Tick, u64)>) {
     log.sort_unstable();
@@ -211,7 +211,7 @@ fn quotas_change_under_load_without_a_wrong_word() {
 
 #[test]
 fn a_refusal_describes_the_take_that_failed() {
-    // A refusal worked out after the fact would sometimes say "allowed": the other thread has
+    // A refusal computed after the fact would sometimes say "allowed", because the other thread has
     // given its permit back by then.
     let (limiter, _) = manual(Algorithm::Gcra, "1/s burst 1");
     hammer(|_| {

@@ -91,7 +91,7 @@ fn a_name_is_rendered_only_when_its_key_enters() {
     assert_eq!(times.get(), 2, "the other ranking has its own names");
 }
 
-/// A name whose rendering records: no lock is held meanwhile.
+/// A name that records while it is rendered: no lock is held meanwhile.
 struct Nested<'a>(&'a TopKeys);
 
 impl Display for Nested<'_> {
@@ -152,7 +152,7 @@ fn assert_bounds(top: &TopKeys, exact: &HashMap<u64, u64>, slack: u64) {
     }
 }
 
-/// A weight for everybody, more for small keys: like traffic.
+/// A weight for every key, more for small keys: like traffic.
 fn events() -> impl Strategy<Value = Vec<(u64, u64)>> {
     let key = prop_oneof![0..4_u64, 0..30_u64, 0..1_000_u64];
     proptest::collection::vec((key, 1..50_u64), 1..400)
@@ -182,7 +182,7 @@ proptest! {
             }
             top.halve();
             exact.values_mut().for_each(|weight| *weight /= 2);
-            // One thread, one stripe: one more at most. Rounding is the truth's own.
+            // One thread, one stripe: at most one more. The rounding belongs to the exact weights.
             assert_bounds(&top, &exact, 1);
         }
     }

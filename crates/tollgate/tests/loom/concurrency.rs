@@ -1,7 +1,7 @@
-//! Interleavings of limits on what is in flight, by loom: all of them, or all with at most three
+//! Interleavings of limits on calls in flight, by loom: all of them, or all with at most three
 //! preemptions where three parties or a queue take part.
 //!
-//! A lost wake-up shows as a deadlock, which loom reports. A thread that waits parks by loom's means.
+//! A lost wake-up shows as a deadlock, which loom reports. A waiting thread parks by loom's means.
 
 use crate::explore;
 use loom::{
@@ -29,7 +29,7 @@ fn keyed(limit: u64) -> KeyedConcurrency<u64> {
     KeyedConcurrency::builder(limit).max_waiting(2).max_wait(Duration::MAX).build().unwrap()
 }
 
-/// Polls once, for a waiter whose wake-ups nobody needs.
+/// Polls once, for a waiter whose wake-ups do not matter.
 fn poll(future: &mut Acquire) -> Poll<Result<tollgate::Permit, tollgate::Full>> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -76,7 +76,7 @@ fn a_release_racing_with_a_waiter_wakes_it() {
 
 /// Adds one in two relaxed steps: loom lets them read old numbers unless something orders them.
 fn visit(number: &AtomicU64) {
-    // ORDERING: Relaxed. The permit that is held meanwhile has to do the ordering.
+    // ORDERING: Relaxed. The permit that is held meanwhile has to provide the ordering.
     let seen = number.load(Relaxed);
     number.store(seen + 1, Relaxed);
 }
@@ -109,7 +109,7 @@ fn a_holder_sees_what_was_done_before_a_release_with_a_queue() {
         let (theirs, shared) = (mine, Arc::clone(&number));
         let other = thread::spawn(move || theirs.try_acquire().map(|_permit| visit(&shared)));
         visit(&number);
-        drop(held); // to the one in the queue
+        drop(held); // to the waiter in the queue
         drop(future); // and free
         let theirs = other.join().unwrap();
         // ORDERING: Relaxed. The join orders it.
@@ -170,7 +170,7 @@ fn a_lower_limit_is_never_exceeded_by_a_try_that_comes_after_it() {
         let theirs = mine.clone();
         let other = thread::spawn(move || theirs.try_acquire());
         mine.set_limit(1).unwrap();
-        // From here on nothing above the limit is admitted: what is in flight can only fall.
+        // From here on nothing above the limit is admitted: the calls in flight can only fall.
         let after = mine.in_flight();
         let second = other.join().unwrap();
         assert_eq!(mine.in_flight(), after);

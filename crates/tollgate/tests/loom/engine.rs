@@ -1,8 +1,8 @@
-//! Interleavings of what the engine promises, by loom, with the worker as a thread: all of them, or
+//! Interleavings of the engine's guarantees, by loom, with the worker as a thread: all of them, or
 //! all with at most three preemptions where three threads take part.
 //!
-//! Loom has no time. The delays here are of hours, so no timer ever falls due: what runs is a
-//! leading edge, or is flushed. A lost wake-up shows as a deadlock, which loom reports.
+//! Loom has no time. The delays here are hours, so no timer ever falls due: only a leading edge, or
+//! a flush, runs. A lost wake-up shows as a deadlock, which loom reports.
 
 use crate::explore;
 use loom::{
@@ -16,11 +16,11 @@ use std::time::Duration;
 use tollgate::{Debouncer, DebouncerBuilder, OnDrop};
 
 const HOUR: Duration = Duration::from_secs(3_600);
-/// No clock gets there.
+/// No clock reaches it.
 const EVER: Duration = Duration::MAX;
 
-/// What the action has done. ORDERING: `SeqCst` throughout, because the test asks what happened
-/// first; the promises themselves rest on the lock of the engine.
+/// The record of the action. ORDERING: `SeqCst` throughout, because the test checks which event
+/// came first; the guarantees themselves rest on the lock of the engine.
 #[derive(Clone)]
 struct Log {
     runs: Arc<AtomicU64>,
@@ -65,7 +65,7 @@ fn after_a_stop_the_action_never_starts() {
         let theirs = mine.clone();
         let other = thread::spawn(move || theirs.trigger(1));
         mine.stop();
-        // One that runs may go on; so only what has not started by now is forbidden.
+        // A running action may continue; so only runs that have not started by now are forbidden.
         if !mine.is_running() {
             log.may_start.store(false, SeqCst);
         }

@@ -46,7 +46,7 @@ fn a_reader_sees_a_state_that_was_there() {
     });
 }
 
-/// A denied key is read without a lock; a refund meanwhile is seen whole or not at all.
+/// A denied key is read without a lock; the reader sees a concurrent refund whole or not at all.
 #[test]
 fn a_denial_without_a_lock_is_a_denial_of_a_moment() {
     explore(3, || {
@@ -94,7 +94,7 @@ fn sets_of_limits_are_charged_all_or_none() {
     });
 }
 
-/// The keys are there already, in two shards or in one.
+/// The keys are already there, in two shards or in one.
 #[test]
 fn sets_of_demands_are_charged_all_or_none() {
     for key in [[0_u8], [1], [2]] {
@@ -134,7 +134,7 @@ fn a_refused_set_leaves_no_trace_for_a_single_taker() {
     });
 }
 
-/// A key at rest leaves, and another takes its slot, while a thread takes from it again.
+/// An idle key leaves, and another takes its slot, while a thread takes from it again.
 #[test]
 fn a_take_beside_eviction_charges_its_own_key() {
     explore(3, || {
@@ -148,7 +148,8 @@ fn a_take_beside_eviction_charges_its_own_key() {
         assert!(mine.try_acquire_at(&7, later, 1).is_allowed());
         assert!(other.join().unwrap());
         let left = [7, 8].map(|key| mine.available_at(&key, later));
-        // Each was charged once. One has left, unless its slot was in use; then the next new key makes up for it.
+        // Each was charged once. One has left, unless its slot was in use; then the next new key
+        // corrects that.
         assert!([[2, 3], [3, 2], [2, 2]].contains(&left), "{left:?}");
         assert_eq!(mine.len(), left.iter().filter(|left| **left == 2).count());
     });
@@ -244,7 +245,8 @@ fn a_denial_beside_growth_is_a_denial() {
     });
 }
 
-/// One key of a set is there and the other is new, while a third key makes its shard grow or moves a neighbour.
+/// One key of a set exists and the other is new, while a third key makes its shard grow or moves a
+/// neighbour.
 #[test]
 fn a_set_beside_growth_is_charged_once() {
     explore(2, || {
@@ -260,7 +262,7 @@ fn a_set_beside_growth_is_charged_once() {
     });
 }
 
-/// A take that changes the hint beside the word: the quota of the word is another after it.
+/// A take that changes the hint with the word: the quota of the word is another after it.
 #[test]
 fn a_denial_beside_a_change_of_quota_reads_word_and_hint_together() {
     explore(3, || {
@@ -268,7 +270,7 @@ fn a_denial_beside_a_change_of_quota_reads_word_and_hint_together() {
         let _ = mine.try_acquire_at(&7, NOW, 2);
         let later = Tick::from_secs(2);
         mine.set_quota_at(later, Quota::per_minute(2)).unwrap();
-        // What is left of the longer quota counts as one minute from the change on.
+        // The remaining use of the longer quota counts as one minute from the change on.
         let (at, theirs) = (Tick::from_secs(40), mine.clone());
         let other = thread::spawn(move || theirs.try_acquire_at(&7, at, 1).is_allowed());
         let first = mine.try_acquire_at(&7, at, 1).is_allowed();

@@ -1,7 +1,7 @@
 //! Interleavings of the lock-free paths, by loom: all of them, or all with at most one or two preemptions
 //! where a change of quota or a lease takes part.
 //!
-//! Times are passed in, so that only the word, its parameter slots and the book are explored.
+//! Times are passed in, so that loom explores only the word, its parameter slots and the ledger.
 
 use crate::explore;
 use loom::thread;

@@ -11,8 +11,8 @@ mod keyed;
 mod limiter;
 mod table;
 
-/// Explores every interleaving with at most this many preemptions; as many as five seconds allow, unless
-/// `TOLLGATE_LONG` is set, as `./test long` sets it.
+/// Explores every interleaving with at most this many preemptions; as many as five seconds allow,
+/// unless `TOLLGATE_LONG` is set, as `./test long` does.
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let is_long = std::env::var_os("TOLLGATE_LONG").is_some();
     let mut builder = loom::model::Builder::new();

@@ -1,7 +1,7 @@
 //! Interleavings of the table of words alone.
 //!
-//! Where one of two threads only reads, the reader is the one that is spawned: loom finds out that a load comes before a
-//! store only if it has seen the store first.
+//! If one of two threads only reads, the test spawns the reader: loom discovers that a load comes
+//! before a store only if it has seen the store first.
 
 use crate::explore;
 use loom::thread;
@@ -11,7 +11,7 @@ use tollgate::{
 };
 
 const NOW: Tick = Tick::from_secs(1);
-/// When all that was booked at `NOW` is idle.
+/// The time at which all permits booked at `NOW` are idle.
 const LATER: Tick = Tick::from_secs(3600);
 const A: u64 = 1;
 const B: u64 = 2;
@@ -21,7 +21,7 @@ fn short(word: u64) -> Entry {
     Entry { word, is_long: false }
 }
 
-/// A table with one entry of the shorter quota, booked for so many of its four permits.
+/// A table with one entry of the shorter quota, with this many of its four permits booked.
 fn with(key: u64, permits: u64) -> (Table, u64) {
     let (table, word) = (Table::new(), Table::booked(NOW, permits));
     table.put(key, short(word), NOW);
@@ -60,7 +60,8 @@ fn a_take_beside_eviction_never_charges_the_next_key() {
     });
 }
 
-/// The slot goes from B to A to C, and the words of B and C are the same: that of a key that has used up all. A never has.
+/// The slot goes from B to A to C, and the words of B and C are the same: that of an exhausted key.
+/// A never is.
 #[test]
 fn a_denial_is_never_that_of_another_key() {
     explore(3, || {
@@ -76,7 +77,7 @@ fn a_denial_is_never_that_of_another_key() {
     });
 }
 
-/// A key that has used up all is denied, whatever happens to others.
+/// An exhausted key is denied, whatever happens to others.
 #[test]
 fn a_denial_beside_other_keys_is_a_denial() {
     explore(3, || {
@@ -90,7 +91,7 @@ fn a_denial_beside_other_keys_is_a_denial() {
     });
 }
 
-/// Word and hint are those of one moment.
+/// Word and hint belong to the same moment.
 #[test]
 fn a_reader_never_mixes_two_quotas() {
     explore(3, || {
@@ -106,7 +107,7 @@ fn a_reader_never_mixes_two_quotas() {
     });
 }
 
-/// The key moves to the new bucket: both its homes are there.
+/// The key moves to the new bucket: both of its homes exist.
 #[test]
 fn a_take_beside_growth_is_charged_once() {
     const MOVING: u64 = 1 | 1 << 28;

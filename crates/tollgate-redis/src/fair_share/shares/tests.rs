@@ -102,8 +102,8 @@ proptest! {
         asked in any_claims(),
     ) {
         let shares = Sharing::Fair.shares(Rate::from_micros(capacity), &asked);
-        // Whoever does not have all it wants has no less for its weight than anybody else, but for
-        // one millionth that is lost by rounding.
+        // A process that does not get all it wants has no less for its weight than any other,
+        // except for one millionth that is lost by rounding.
         for (short, claim) in shares.iter().zip(&asked).filter(|(share, it)| **share < it.wants) {
             for (share, other) in shares.iter().zip(&asked) {
                 let most = u128::from(share.as_micros()) * u128::from(claim.weight);

@@ -1,5 +1,5 @@
-//! Whole processes under simulated loads, in virtual time: each measures its demand, reports it by the
-//! shipped task and holds to its share.
+//! Whole processes under simulated loads, in virtual time: each measures its demand, reports it
+//! with the shipped task and enforces its share.
 
 #![allow(clippy::disallowed_methods, reason = "tokio's time is paused: it moves when all wait")]
 
@@ -20,11 +20,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tollgate::Clock;
 
 const SEEDS: u64 = 4;
-/// From when on the shares have settled: a lease of learning, and two refreshes.
+/// When the shares have settled: after a lease of learning, and two refreshes.
 const SETTLED: usize = 16;
 const REFRESH: usize = 3;
 
-/// The twin of the script, a millisecond away from a process.
+/// The model of the script, a millisecond away from a process.
 #[derive(Clone)]
 struct Server {
     table: Arc<Mutex<model::Table>>,
@@ -59,19 +59,19 @@ impl Table for Server {
     }
 }
 
-/// What one process is asked for.
+/// The load of one process.
 #[derive(Clone, Copy, Debug)]
 enum Load {
-    /// So many a second, at random.
+    /// A rate per second, at random times.
     Steady(f64),
-    /// So many a second, then others from a second on until another.
+    /// A rate per second, and another one between two times.
     Step { usual: f64, more: f64, from: usize, until: usize },
-    /// So many at once, every so many seconds.
+    /// A number of permits at once, every `every` seconds.
     Bursts { permits: usize, every: usize },
 }
 
 impl Load {
-    /// Returns when the calls come, in seconds.
+    /// Returns the times of the calls, in seconds.
     fn calls(self, rng: &mut fastrand::Rng, secs: usize) -> Vec<f64> {
         if let Self::Bursts { permits, every } = self {
             let at = |burst: usize| (burst * every) as f64 + 0.5;
@@ -95,7 +95,7 @@ impl Load {
     }
 }
 
-/// What became of a process's calls, by second.
+/// The results of a process's calls, by second.
 #[derive(Clone, Debug, Default)]
 struct Seconds {
     calls: Vec<u64>,
@@ -106,7 +106,7 @@ struct Seconds {
 }
 
 impl Seconds {
-    /// Returns the refused share of the calls from a second on.
+    /// Returns the denied part of the calls between two seconds.
     fn refused(&self, from: usize, until: usize) -> f64 {
         let sum = |of: &[u64]| of[from..until].iter().sum::<u64>() as f64;
         sum(&self.refused) / sum(&self.calls).max(1.0)
@@ -211,7 +211,7 @@ fn shares_follow_a_rise_within_two_refreshes_and_a_fall_within_three() {
 
 #[test]
 fn bursts_take_nothing_from_others() {
-    // Permits at once, every so many seconds, burst in seconds, the least part that passes.
+    // Permits at once, seconds between bursts, burst in seconds, the least part that is admitted.
     for (permits, every, burst, least) in
         [(100, 1, 1, 0.85), (100, 1, 3, 0.97), (300, 3, 1, 0.35), (300, 3, 3, 0.9)]
     {

@@ -1,4 +1,4 @@
-//! Passwords, which nobody prints.
+//! Passwords, which are never printed.
 
 use crate::read_regular;
 use std::{
@@ -62,8 +62,8 @@ impl Secret {
         }
     }
 
-    /// Returns the password. A file is read on a thread of its own, after those that hold `one`: a
-    /// file that does not answer blocks one thread, and nobody else.
+    /// Returns the password. A separate thread reads the file, after the current holder of `one`:
+    /// an unresponsive file blocks one thread and nothing else.
     pub(in crate::link) async fn read_beside(
         &self,
         one: &Arc<Semaphore>,

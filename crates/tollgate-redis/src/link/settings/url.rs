@@ -50,7 +50,7 @@ pub(super) fn settings(url: &str) -> Result<Settings, SettingsError> {
     };
     let (tls, form) = form(scheme)?;
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    // What looks like a path or a query may be the rest of a password.
+    // Text that looks like a path or a query may be the rest of a password.
     let past_host = rest.find('/').map_or("", |at| &rest[at..]);
     let is_name = |pair: &str| pair.split('=').next().is_some_and(|name| name.contains('@'));
     if !matches!(form, Form::Unix) && past_host.contains('@') || query.split('&').any(is_name) {

@@ -24,24 +24,24 @@ const GAP: Duration = Duration::from_millis(50);
 /// The most servers of a map, and of those named by redirections between two refreshes.
 const NODES_MAX: usize = 1000;
 
-/// A slot that nobody serves.
+/// Marks a slot without a server.
 const NOBODY: u16 = u16::MAX;
 
-/// The slot map of a Cluster. It is read at the start, when a server redirects or is lost, and once in
-/// a while.
+/// The slot map of a Cluster. A task reads it at the start, when a server redirects or is lost, and
+/// periodically.
 #[derive(Debug)]
 pub(in crate::link) struct Cluster {
     common: Arc<Common>,
     seeds: Vec<Address>,
     pub(super) view: View<Map>,
-    /// Servers that others have named since the map was read.
+    /// Servers that redirections have named since the map was read.
     named: Mutex<Vec<Arc<Node>>>,
 }
 
-/// Who serves which slot.
+/// The server of each slot.
 #[derive(Debug)]
 pub(super) struct Map {
-    /// For each slot its place in `nodes`.
+    /// The index in `nodes` for each slot.
     slots: Vec<u16>,
     nodes: Vec<Arc<Node>>,
 }
@@ -83,7 +83,7 @@ impl Cluster {
         nodes
     }
 
-    /// Returns the server at an address that another one has named.
+    /// Returns the server at an address that a redirection has named.
     pub(super) fn node_at(&self, address: Address) -> Option<Arc<Node>> {
         if let Some(node) = self.nodes().into_iter().find(|node| *node.address() == address) {
             return Some(node);
@@ -100,7 +100,7 @@ impl Cluster {
         Some(node)
     }
 
-    /// Keeps the view, for ever.
+    /// Updates the view forever.
     pub(super) async fn keep(self: Arc<Self>) {
         let mut failed = 0;
         loop {
@@ -125,7 +125,7 @@ impl Cluster {
         }
     }
 
-    /// Reads the map from the first server that gives it: those in use first, then the seeds.
+    /// Reads the map from the first server that returns it: those in use first, then the seeds.
     async fn read(&self) -> Result<Map, String> {
         let mut known = self.nodes();
         fastrand::shuffle(&mut known);
@@ -166,9 +166,9 @@ impl Cluster {
             }
             map.slots[slots].fill(at as u16);
         }
-        // Who asks first must not wait for a connection.
+        // The first call must not wait for a connection.
         map.nodes.iter().for_each(|node| node.start());
-        // Those named meanwhile are in the map now, or named in error.
+        // Servers that were named meanwhile are in the map now, or were named in error.
         self.named.lock().unwrap_or_else(PoisonError::into_inner).clear();
         Ok(map)
     }
@@ -188,7 +188,7 @@ fn ranges(reply: &Reply, asked: &Address) -> Option<Vec<(Slots, Address)>> {
         let port = u16::try_from(primary.get(1)?.int()?).ok()?;
         let host = match primary.first()? {
             Reply::Bytes(host) if !host.is_empty() => String::from_utf8(host.clone()).ok()?,
-            // It does not know its own name: it is the one we asked by.
+            // The server does not know its own name: it is the one that was asked.
             _ => match asked {
                 Address::Tcp { host, .. } => host.clone(),
                 Address::Unix(_) => return None,

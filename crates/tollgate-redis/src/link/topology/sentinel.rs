@@ -1,4 +1,4 @@
-//! The Sentinels, who say which server is primary.
+//! The Sentinels, which report the primary.
 
 use super::View;
 use crate::link::{
@@ -10,11 +10,11 @@ use crate::link::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
-/// The shortest time between two rounds of questions.
+/// The shortest time between two rounds.
 const GAP: Duration = Duration::from_millis(50);
 
-/// The Sentinels. They are asked at the start, whenever the primary is lost or is none any more, and
-/// once in a while.
+/// The Sentinels. A task asks them at the start, whenever the primary is lost or is no longer
+/// primary, and periodically.
 #[derive(Debug)]
 pub(in crate::link) struct Sentinel {
     common: Arc<Common>,
@@ -28,7 +28,7 @@ impl Sentinel {
         Arc::new(Self { common: Arc::clone(common), sentinels, name, view: View::new() })
     }
 
-    /// Keeps the view, for ever.
+    /// Updates the view forever.
     pub(super) async fn keep(self: Arc<Self>) {
         let mut failed = 0;
         loop {
@@ -59,7 +59,7 @@ impl Sentinel {
         }
     }
 
-    /// Asks one Sentinel after the other for the address of the primary.
+    /// Asks one Sentinel after another for the address of the primary.
     async fn ask(&self) -> Result<Address, String> {
         let mut last = String::from("no Sentinel");
         for sentinel in &self.sentinels {

@@ -6,10 +6,10 @@ use tollgate::Clock;
 use tollgate_redis::{Link, Reply, Route, Script, Settings};
 use tollgate_rig::{Flavor, Redis, free_port};
 
-/// Five calls that fail one after the other open the breaker, whatever came before on a busy machine.
+/// Five consecutive failures open the breaker, regardless of earlier calls on a busy machine.
 const FIVE_IN_A_ROW: &str = "breaker_window=5&breaker_failures=5";
 
-/// A deadline that a busy machine keeps.
+/// Returns the address with a deadline that even a busy machine meets.
 fn slow(url: &str) -> String {
     format!("{url}?deadline=5s")
 }
@@ -63,7 +63,8 @@ async fn replies_of_any_size_and_type_come_through() {
 async fn logs_in_by_both_protocols_and_says_when_it_cannot() {
     let server = Redis::builder(Flavor::Redis).line("databases 4");
     let server = server.user("me", "s3:cret", "~* &* +@all").start();
-    // The rig takes no password with a space, so it is set here; the rig cannot log in any more.
+    // The rig supports no password with a space, so the test sets it; the rig cannot log in any
+    // more.
     assert_eq!(server.cli(&["CONFIG", "SET", "requirepass", "pass word"]), "OK");
     let at = format!("{}/3", server.address());
     for login in [":pass%20word@", "default:pass%20word@", "me:s3%3Acret@"] {
@@ -110,7 +111,7 @@ async fn a_script_that_the_server_lost_is_sent_again() {
         assert_eq!(reply, Ok(Reply::Int(2 * round)));
         assert_eq!(server.cli(&["SCRIPT", "FLUSH"]), "OK");
     }
-    // A new connection tells it by itself.
+    // A new connection loads the script by itself.
     assert_eq!(server.cli(&["CLIENT", "KILL", "TYPE", "normal"]), "1");
     link.ready(PATIENCE).await.unwrap();
     until("loaded", async || server.cli(&["SCRIPT", "EXISTS", script.sha()]) == "1").await;
@@ -126,7 +127,7 @@ async fn a_unix_socket_is_as_good() {
     assert_eq!(call(&link, &["INCR", "n"]).await, Ok(Reply::Int(1)));
 }
 
-/// Returns how long a call takes that fails at once.
+/// Returns the duration of a call that fails at once.
 async fn refused_within(link: &Link) -> Duration {
     let clock = Clock::monotonic();
     let mut least = Duration::MAX;
@@ -170,7 +171,7 @@ async fn a_stalled_server_opens_the_breaker_and_comes_back_by_itself() {
     assert!(refused_within(&link).await < Duration::from_micros(100));
     server.thaw();
     until("up", async || call(&link, &["PING"]).await.is_ok()).await;
-    // What was sent was carried out once, and the late replies were nobody's.
+    // Every sent command was carried out once, and no call received a late reply.
     until("counted", async || call(&link, &["GET", "n"]).await == Ok(Reply::Bytes(b"5".into())))
         .await;
 }
@@ -247,7 +248,7 @@ async fn no_more_than_so_many_calls_are_in_flight() {
 
 #[tokio::test]
 async fn what_was_not_sent_at_the_deadline_is_withdrawn() {
-    // The socket takes some megabytes while the server is stopped; the rest stays in the queue.
+    // While the server is stopped, the socket buffers some megabytes; the rest stays in the queue.
     let mut server = Redis::builder(Flavor::Redis).line("proto-max-bulk-len 64mb").start();
     let link =
         open(&format!("{}?deadline=500ms&breaker_window=64&breaker_failures=64", server.url()))

@@ -1,4 +1,4 @@
-//! What callers are told when connections break, and when the other side is no Redis server.
+//! The errors of calls when connections break, and when the other side is not a Redis server.
 
 use crate::servers::link_support::{call, open, until};
 use tokio::{
@@ -11,7 +11,7 @@ use tollgate_rig::{Flavor, Proxy, Redis};
 #[tokio::test]
 async fn calls_on_a_connection_that_breaks_are_unknown_at_once() {
     let mut server = Redis::start(Flavor::Redis);
-    // It counts what was sent.
+    // The proxy counts the sent requests.
     let proxy = Proxy::start(server.address());
     let link = open(&format!("redis://{}?deadline=60s", proxy.address())).await;
     let before = proxy.requests();
@@ -72,7 +72,7 @@ async fn a_read_only_server_is_connected_to_anew() {
     until("well", async || call(&link, &["SET", "k", "v"]).await.is_ok()).await;
 }
 
-/// Answers the first bytes of each connection with `first`, and what follows with `then`.
+/// Replies `first` to the first bytes of each connection, and `then` to the following ones.
 async fn pretend(first: &'static [u8], then: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

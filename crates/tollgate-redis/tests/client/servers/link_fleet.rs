@@ -4,12 +4,12 @@ use crate::servers::link_support::{PATIENCE, command, open, told, until};
 use tollgate_redis::{Command, Link, LinkError, Reply, Route, Script, slot_of};
 use tollgate_rig::{Cluster, Flavor, Redis, Sentinel, free_port};
 
-/// Calls by the slot of the first key.
+/// Sends a command to the slot of its first key.
 async fn call(link: &Link, words: &[&str]) -> Result<Reply, LinkError> {
     link.call(Route::Slot(slot_of(words[1].as_bytes())), command(words)).await
 }
 
-/// Names two nodes: the others are found.
+/// Returns an address with two nodes: the link discovers the others.
 fn url_of(cluster: &Cluster) -> String {
     let [first, second] = [0, 1].map(|node| cluster.nodes()[node].address());
     format!("redis+cluster://{first},{second}")
@@ -26,7 +26,7 @@ async fn calls_go_to_the_primary_of_their_slot_and_follow_it() {
     }
     assert_eq!(link.nodes().len(), 3);
 
-    // A slot on its way: what is not there any more is asked for at the other server.
+    // A slot during its migration: the link asks the new server for keys that have moved.
     let slot = slot_of(b"{m}a");
     assert_eq!(call(&link, &["INCR", "{m}a"]).await, Ok(Reply::Int(1)));
     let from = cluster.owner(slot);
@@ -41,7 +41,7 @@ async fn calls_go_to_the_primary_of_their_slot_and_follow_it() {
     let split = call(&link, &["MGET", "{m}a", "{m}new"]).await.unwrap_err();
     assert_eq!(split.code(), Some("TRYAGAIN"));
 
-    // The slot has moved: the first call is redirected, and soon none.
+    // The slot has moved: the first call is redirected, and soon no more.
     migration.finish();
     assert_eq!(call(&link, &["INCR", "{m}a"]).await, Ok(Reply::Int(3)), "MOVED");
     let old = cluster.nodes()[from].address().to_string();
@@ -107,7 +107,8 @@ async fn a_primary_that_was_demoted_is_left_within_one_call() {
     let url = format!("redis+sentinel://{}/main?deadline=5s", sentinel.address());
     let link = open(&url).await;
     assert_eq!(call(&link, &["INCR", "n"]).await, Ok(Reply::Int(1)));
-    // The Sentinel is told of another primary, and the old one turns read-only; the connection stays.
+    // The Sentinel gets another primary, and the old one turns read-only; the connection stays
+    // open.
     assert_eq!(sentinel.cli(&["SENTINEL", "REMOVE", "main"]), "OK");
     let words = ["SENTINEL", "MONITOR", "main", "127.0.0.1", &to, "1"];
     assert_eq!(sentinel.cli(&words), "OK");

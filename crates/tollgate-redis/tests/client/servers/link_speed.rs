@@ -17,7 +17,7 @@ fn cpu_ns(pid: u32) -> f64 {
     (ticks(11) + ticks(12)) * 1e7
 }
 
-/// Says how many calls per second so many callers make, and what one costs on both sides.
+/// Measures the calls per second of this many callers, and the cost of one on both sides.
 async fn speed<F: Future<Output = ()> + Send>(
     callers: usize,
     server: &Redis,

@@ -1,4 +1,4 @@
-//! What a guarded store answers, call by call, while the store below does and does not.
+//! The answers of a guarded store, call by call, while the store below works or fails.
 
 use crate::servers::guard_support::{Flaky, Mode, drain, left, policy, take};
 use std::{collections::HashSet, time::Duration};
@@ -33,7 +33,7 @@ fn a_healthy_store_is_as_good_as_without_a_guard() {
     assert!(report.is_passed(), "{report}");
 }
 
-/// With one process and the store away from the beginning, the local limiter is a store of its own.
+/// With one process and the store away from the beginning, the local limiter is a full store.
 #[test]
 fn a_single_process_decides_alone_as_the_store_would() {
     let report = block_on(conformance::run(async || {
@@ -224,7 +224,7 @@ async fn what_the_store_admitted_is_gone_from_the_share_too() {
         flaky.set(Mode::Down);
         assert_eq!(drain(&store, &pages, 99).await, expected, "{before} before, warm {warm}");
     }
-    // A cost that is above what is left of the share takes what is left, and no debt.
+    // A cost above the rest of the share takes that rest, and leaves no debt.
     let (store, flaky, hand) = guarded();
     let pages = policy("pages", Quota::per_second(40));
     assert!(take(&store, &pages, 7).await.is_allowed());

@@ -1,4 +1,4 @@
-//! What was admitted while the store was away comes back to it once, and does not grow without bound.
+//! Permits admitted while the store was away are booked once after recovery, with bounded memory.
 
 use crate::servers::guard_support::{Flaky, Mode, drain, left, policy, take};
 use std::{pin::pin, task::Context, time::Duration};
@@ -15,7 +15,7 @@ fn guarded(spends: usize) -> (Guarded<Flaky>, Flaky, ManualClock) {
     (builder.build().unwrap(), flaky, hand)
 }
 
-/// Takes one permit of each of so many keys.
+/// Takes one permit of each of `keys` keys.
 async fn take_of_keys(store: &Guarded<Flaky>, policy: &Policy, keys: u32) {
     for key in 0..keys {
         let key = key.to_le_bytes();
@@ -23,7 +23,7 @@ async fn take_of_keys(store: &Guarded<Flaky>, policy: &Policy, keys: u32) {
     }
 }
 
-/// Lets the others work until nothing is pending.
+/// Lets other tasks work until no spend is pending.
 async fn settled(store: &Guarded<Flaky>) {
     for _ in 0..1000 {
         if store.status().pending_spend == 0 {
@@ -34,7 +34,7 @@ async fn settled(store: &Guarded<Flaky>) {
     panic!("still pending: {:?}", store.status());
 }
 
-/// A store that cannot be charged afterwards.
+/// A store that does not support booking by force.
 struct WithoutForce(Flaky);
 
 impl Store for WithoutForce {
@@ -80,7 +80,7 @@ async fn a_task_books_it_though_nobody_asks_the_store() {
     let pages = policy("pages", Quota::per_hour(40));
     flaky.set(Mode::Down);
     assert_eq!(drain(&store, &pages, 6).await, 6);
-    // While the store is away it is asked something harmless once in a while, and not often.
+    // While the store is away, the task probes it with harmless calls, but not often.
     let before = flaky.calls();
     let minute = tokio::time::timeout(Duration::from_secs(60), std::future::pending::<()>());
     assert!(minute.await.is_err());
@@ -94,7 +94,8 @@ async fn a_task_books_it_though_nobody_asks_the_store() {
     assert!(!store.status().is_degraded_now);
 }
 
-/// Half of a cluster is away: others are answered all the time, and what can be booked is.
+/// Half of the calls fail, as if half of a cluster were away: the others succeed all the time, and
+/// every spend is booked in the end.
 #[tokio::test(start_paused = true)]
 async fn half_a_store_takes_what_it_can() {
     let (store, flaky, _hand) = guarded(1000);
@@ -121,7 +122,7 @@ async fn half_a_store_takes_what_it_can() {
 #[test]
 fn nothing_is_booked_twice_when_the_store_fails_half_way() {
     const KEYS: u32 = 100;
-    // The store fails after so many calls in this way; whether a call that fails is carried out.
+    // The store fails in each of these ways after so many calls; `Deaf` carries out a failing call.
     for mode in [Mode::Down, Mode::Lost, Mode::Deaf, Mode::Full, Mode::Invalid] {
         for calls in [0, 1, 15, 16, 17, 50, 99] {
             block_on(async {
@@ -139,7 +140,7 @@ fn nothing_is_booked_twice_when_the_store_fails_half_way() {
                 let second = store.carry_back().await;
                 let status = store.status();
                 assert_eq!((status.pending_spend, status.carried_back), (0, first + second));
-                // What was given up is either booked or not, and never twice.
+                // A spend that was given up is either booked or not, and never twice.
                 let lost = if mode == Mode::Deaf { 0 } else { status.dropped_spend };
                 assert_eq!(flaky.forced() + lost, u64::from(KEYS), "{mode:?} after {calls}");
                 let is_given_up = matches!(mode, Mode::Lost | Mode::Deaf | Mode::Invalid);
@@ -218,7 +219,7 @@ fn at_most_the_burst_is_booked_and_a_debt_counts() {
             assert_eq!(store.carry_back().await, expected, "{cost}");
         });
     }
-    // A quota that comes with the call comes with the spend.
+    // If a quota comes with the call, the spend keeps it.
     block_on(async {
         let (store, flaky, _hand) = guarded(100);
         let throttle = Policy::ad_hoc("throttle");
@@ -263,7 +264,7 @@ fn a_call_of_unknown_outcome_is_charged_once_at_most() {
 
 #[test]
 fn what_finds_no_room_is_counted() {
-    // room, keys, bytes of a key -> pending, dropped
+    // capacity, keys, bytes of a key -> pending, dropped
     for (row, (room, keys, bytes, expected)) in [
         (100, 25, 8, (25, 0)),
         (10, 25, 8, (10, 15)),
@@ -306,8 +307,8 @@ fn a_reset_key_owes_nothing() {
     });
 }
 
-/// Threads take while the store comes and goes: every permit is admitted by the store, or booked into
-/// it afterwards.
+/// Threads take permits while the store fails and recovers: every permit is admitted by the store,
+/// or booked into it afterwards.
 #[test]
 fn threads_lose_nothing_and_book_nothing_twice() {
     const THREADS: u64 = 4;

@@ -1,4 +1,4 @@
-//! What a guard costs, in nanoseconds: a figure for the docs, not a check.
+//! The cost of a guard, in nanoseconds: a figure for the docs, not a check.
 //!
 //! `cargo test --release -p tollgate-redis --features test-servers --test failover -- --ignored
 //! --nocapture guard_cost`

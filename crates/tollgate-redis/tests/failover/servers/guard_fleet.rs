@@ -1,4 +1,4 @@
-//! What a fleet admits over an outage: never more than the bound that is stated.
+//! The admissions of a fleet over an outage: never above the stated bound.
 
 use crate::servers::guard_support::{Flaky, Mode, drain, left, policy, take};
 use proptest::prelude::*;
@@ -20,8 +20,8 @@ fn fleet(flaky: &Flaky, nodes: u32, warm: bool) -> Vec<Guarded<Flaky>> {
     (0..nodes).map(node).collect()
 }
 
-/// Even traffic, and no time passes: the fleet admits exactly the burst, though the store was away
-/// for half of it.
+/// Even traffic, and no time passes: the fleet admits exactly the burst, although the store was
+/// away for half of it.
 #[test]
 fn even_traffic_gets_the_quota_and_no_more() {
     block_on(async {
@@ -60,7 +60,7 @@ fn the_bound_is_stated_in_numbers_and_in_words() {
         (policy("p", minute), FailurePolicy::Local, (Some(100), Some(96), Some(100))),
         (policy("p", minute.burst(3)), FailurePolicy::Local, (Some(100), Some(8), Some(3))),
         (policy("p", Quota::per_hour(1)), FailurePolicy::Local, (Some(1), Some(8), Some(1))),
-        // A window cannot hold less than one.
+        // The limit of a window cannot be below one.
         (window(100).unwrap(), FailurePolicy::Local, (Some(96), Some(192), Some(100))),
         (window(3).unwrap(), FailurePolicy::Local, (Some(8), Some(16), Some(3))),
         (policy("p", Quota::unlimited()), FailurePolicy::Local, (None, None, None)),
@@ -87,14 +87,14 @@ fn the_bound_is_stated_in_numbers_and_in_words() {
     );
 }
 
-/// One step: so much later, somebody asks for something.
+/// One step: the delay, the caller, and the cost of a call.
 type Step = (u64, usize, u64);
 
 fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec((0_u64..400, any::<usize>(), 1_u64..4), 0..most)
 }
 
-/// What a policy admits at most in a time, by its algorithm alone.
+/// Returns the most that a policy admits in a time, by its algorithm alone.
 fn promised(policy: &Policy, time: Duration) -> f64 {
     let quota = policy.quota();
     let periods = time.as_secs_f64() / quota.period().as_secs_f64();

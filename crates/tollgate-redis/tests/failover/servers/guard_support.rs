@@ -8,17 +8,17 @@ use tollgate::{
     store::{Demand, MemoryStore, Operation, Policy, Store, StoreError, forward_store},
 };
 
-/// What the store does with the next calls.
+/// How the store handles the next calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Up,
     /// Fails, and nothing is charged.
     Down,
-    /// Fails about every second call, as a cluster does of which half is away.
+    /// Fails about every second call, like a cluster with half of its nodes away.
     Half,
-    /// Carries the call out, and nobody hears of it.
+    /// Carries out the call, and loses the reply.
     Deaf,
-    /// Does nothing, and nobody knows.
+    /// Does nothing, and the outcome is unknown.
     Lost,
     Full,
     Invalid,
@@ -27,7 +27,7 @@ pub enum Mode {
 #[derive(Debug)]
 struct State {
     mode: Mode,
-    /// After so many calls the mode changes to the other one.
+    /// The mode to change to after so many calls.
     then: Option<(u64, Mode)>,
     calls: u64,
     forced: u64,
@@ -66,7 +66,7 @@ impl Flaky {
         self.state.lock().unwrap().calls
     }
 
-    /// Permits that were booked by force.
+    /// Returns the permits that were booked by force.
     pub fn forced(&self) -> u64 {
         self.state.lock().unwrap().forced
     }
@@ -83,7 +83,7 @@ impl Flaky {
             None => {}
         }
         match state.mode {
-            // As good as a coin, and the same in every run.
+            // As random as a coin, and the same in every run.
             Mode::Half if state.calls.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1 => Mode::Down,
             Mode::Half => Mode::Up,
             mode => mode,
@@ -127,12 +127,12 @@ pub fn policy(name: &str, quota: Quota) -> Policy {
     Policy::new(name, quota).unwrap()
 }
 
-/// Asks for `cost` permits of the key "alice".
+/// Takes `cost` permits of the key "alice".
 pub async fn take<S: Store>(store: &S, policy: &Policy, cost: u64) -> Decision {
     store.acquire(&mut [Demand::new(policy, b"alice", cost)]).await.unwrap()
 }
 
-/// Takes one permit at a time, until none is left or `most` were taken. Returns how many.
+/// Takes one permit at a time, until none remains or `most` were taken. Returns how many.
 pub async fn drain<S: Store>(store: &S, policy: &Policy, most: u64) -> u64 {
     let mut taken = 0;
     while taken < most && take(store, policy, 1).await.is_allowed() {
@@ -141,7 +141,7 @@ pub async fn drain<S: Store>(store: &S, policy: &Policy, most: u64) -> u64 {
     taken
 }
 
-/// Returns how many permits of "alice" a store has left.
+/// Returns the remaining permits of "alice" in a store.
 pub async fn left<S: Store>(store: &S, policy: &Policy) -> u64 {
     store.peek(&mut [Demand::new(policy, b"alice", 0)]).await.unwrap().remaining()
 }

@@ -1,4 +1,4 @@
-//! What a fleet admits when its store stops, with leases and without.
+//! The admissions of a fleet when its store stops, with leases and without.
 //!
 //! `cargo test -p tollgate-redis --features test-servers --test leases -- --nocapture lease_outage`
 

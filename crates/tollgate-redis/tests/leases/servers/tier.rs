@@ -15,7 +15,7 @@ use tollgate::{
 };
 use tollgate_redis::{FleetSize, LeaseSettings, TwoTier};
 
-/// A memory store that is some time away, counts calls, and fails when told to.
+/// A memory store with latency that counts calls, and fails on request.
 #[derive(Clone)]
 pub(crate) struct Away {
     pub(crate) inner: MemoryStore,
@@ -158,7 +158,7 @@ impl Scenario {
         }
     }
 
-    /// What one exact limiter admits of the same arrivals.
+    /// Returns the admissions of one exact limiter for the same arrivals.
     fn ideal(&self, arrivals: &[(Tick, usize)]) -> usize {
         let builder = Limiter::builder(self.quota).algorithm(self.algorithm);
         let limiter = builder.clock(Clock::manual().0).build().unwrap();
@@ -173,7 +173,7 @@ impl Scenario {
     }
 }
 
-/// What came out.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) requests: usize,
@@ -229,7 +229,7 @@ impl Fleet {
         builder.build().unwrap()
     }
 
-    /// Moves the time, and lets everybody do what falls due on the way.
+    /// Moves the time, and lets every task handle its timers on the way.
     async fn move_to(&self, to: Tick) {
         while let Some(due) = self.hand.next_timer()
             && due <= to

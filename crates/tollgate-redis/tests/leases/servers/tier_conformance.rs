@@ -1,4 +1,4 @@
-//! Two tiers are held to what every store is held to, and remembered refusals to what they promise.
+//! Two tiers conform like any store, and remembered refusals keep their guarantees.
 
 use crate::servers::tier::Away;
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
@@ -22,7 +22,7 @@ impl Subject for Tiered {
         self.1.advance(by);
     }
 
-    /// The wait of a call that is dearer than the one that was refused is rounded up.
+    /// The wait of a call with a higher cost than the refused one is rounded up.
     fn rounding(&self) -> Duration {
         Duration::from_nanos(1)
     }
@@ -46,8 +46,8 @@ fn conforms_with_remembered_refusals() {
     }
 }
 
-/// With leases, what remains and when to come back are told from what is held: the checks that compare
-/// those with the store's own numbers cannot hold. All others do.
+/// With leases, the held permits determine the remaining permits and the retry time: the checks
+/// that compare those with the store's own numbers cannot pass. All others do.
 #[test]
 fn conforms_with_leases_but_for_what_remains() {
     let settings = LeaseSettings::new().sync(Duration::from_secs(10));
@@ -57,8 +57,8 @@ fn conforms_with_leases_but_for_what_remains() {
         report.checks.iter().filter(|(_, outcome)| outcome.is_err()).map(|(it, _)| it).collect();
     println!("{report}");
     let known = [
-        "overlapping sets at once leave no trace of refusals", // peeks at what the store has left
-        "decides as the core does",                            // compares what remains
+        "overlapping sets at once leave no trace of refusals", // peeks at the store's permits
+        "decides as the core does",                            // compares the remaining permits
     ];
     assert!(failed.iter().all(|name| known.contains(&name.as_str())), "{report}");
 }
@@ -202,10 +202,10 @@ fn several_demands_are_refused_by_the_one_that_is_known() {
     assert_eq!(known.refusing().collect::<Vec<_>>(), [1]);
     assert_eq!(known.retry_at(), asked.retry_at());
     assert!(own[0].is_allowed() && own[1].is_denied());
-    // Only the demand that is refused alone is remembered: the other key passes.
+    // Only the demand that is refused by itself is remembered: the other key passes.
     let mut other = [Demand::new(&all, b"", 1), Demand::new(&each, b"other", 1)];
     assert!(block_on(tier.acquire(&mut other)).unwrap().is_allowed());
-    // A key that is named twice is charged the sum, which says nothing about one of them.
+    // A key that appears twice is charged the sum, which says nothing about a single demand.
     let mut twice = [Demand::new(&all, b"", 60), Demand::new(&all, b"", 60)];
     assert!(block_on(tier.acquire(&mut twice)).unwrap().is_denied());
     assert!(block_on(tier.acquire(&mut [Demand::new(&all, b"", 60)])).unwrap().is_allowed());

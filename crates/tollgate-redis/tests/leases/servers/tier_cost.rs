@@ -1,4 +1,4 @@
-//! What a decision without the store costs.
+//! The cost of a decision without the store.
 //!
 //! `cargo test --release -p tollgate-redis --features test-servers --test leases -- --ignored --nocapture`
 

@@ -16,7 +16,7 @@ const fn secs(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// What must hold of every run.
+/// Checks the properties of every run.
 fn check(name: &str, scenario: &Scenario, outcome: &Outcome) {
     let nodes = scenario.nodes + scenario.joins.len();
     // While a node joins, those before it may still hold what they had when they were fewer.
@@ -48,7 +48,7 @@ fn rows(offered: f64) -> Vec<(&'static str, Scenario, f64, f64)> {
     let usual = || Scenario::usual(offered);
     let crashes = vec![(secs(10), 0), (secs(20), 3)];
     let joins = vec![secs(10), secs(20)];
-    // Shorter: every request is a task of its own.
+    // Shorter, because every request has its own task.
     let away = |latency| Scenario { latency, length: secs(10), ..usual() };
     let moves = |stay| Scenario { moves: Some(ms(stay)), ..usual() };
     vec![
@@ -65,7 +65,7 @@ fn rows(offered: f64) -> Vec<(&'static str, Scenario, f64, f64)> {
         ("moves every 200 ms", moves(200), 0.15, 0.94),
         ("moves every second", moves(1000), 0.15, 0.97),
         ("fixed window", Scenario { algorithm: Algorithm::FixedWindow, ..usual() }, 0.15, 0.98),
-        // What a sliding window has free is not saved up while nobody asks.
+        // Free permits of a sliding window do not accumulate while there are no calls.
         ("sliding log", Scenario { algorithm: Algorithm::SlidingLog, ..usual() }, 0.15, 0.97),
     ]
 }

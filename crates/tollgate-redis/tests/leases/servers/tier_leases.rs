@@ -39,7 +39,7 @@ impl Node {
         block_on(self.tier.acquire(&mut [Demand::new(policy, b"key", cost)]))
     }
 
-    /// What the store has left.
+    /// Returns the remaining permits of the store.
     fn left(&self, policy: &Policy) -> u64 {
         let mut demands = [Demand::new(policy, b"key", 0)];
         block_on(self.store.peek(&mut demands)).unwrap().remaining()
@@ -59,7 +59,7 @@ fn a_fresh_key_doubles_its_leases_until_they_suffice() {
         let decision = node.take(&api, 1);
         assert!(decision.is_allowed());
         assert_eq!(decision.limit(), 1000);
-        // Nobody else asks: what is held here and what the store has is all there is.
+        // There are no other callers: the held permits and those of the store are all permits.
         assert_eq!(decision.remaining(), 1000 - request);
         if node.store.calls() > before {
             calls.push(request);
@@ -72,7 +72,7 @@ fn a_fresh_key_doubles_its_leases_until_they_suffice() {
 #[test]
 fn unused_permits_end_after_two_sync_periods_or_with_their_window() {
     let window = Quota::per(1000, Duration::from_secs(1));
-    // algorithm, when they were fetched, how long they last
+    // algorithm, the time of the fetch, the life of the permits
     for (row, (algorithm, at, life)) in [
         (Algorithm::Gcra, 950, 200),
         (Algorithm::FixedWindow, 950, 50),
@@ -99,7 +99,7 @@ fn unused_permits_end_after_two_sync_periods_or_with_their_window() {
 #[test]
 fn a_store_that_had_too_little_is_not_asked_again_for_a_pace() {
     let (node, api) = (node(), api());
-    // Others have taken nearly all.
+    // Others have taken nearly all permits.
     block_on(node.store.force(&Demand::new(&api, b"key", 997))).map(drop).unwrap();
     let passed = (0..50).filter(|_| node.take(&api, 1).is_allowed()).count();
     assert_eq!((passed, node.store.calls()), (3, 3), "1 of 1, 2 of 2, 0 of 4");
@@ -150,11 +150,11 @@ fn several_demands_are_all_charged_or_none() {
     let (decision, own) = take();
     assert!(decision.is_denied() && own[0].is_allowed());
     assert_eq!(decision.refusing().collect::<Vec<_>>(), [1]);
-    // What was taken for the refused call went back: the third one is still there.
+    // The permits of the refused call went back: the third one is still there.
     let calls = node.store.calls();
     assert!(node.take(&api, 1).is_allowed());
     assert_eq!(node.store.calls(), calls);
-    // The other way round: the lease is refused, so the store is not asked for the rest.
+    // The other way round: the lease is refused, so the store is not asked for the others.
     block_on(node.store.force(&Demand::new(&api, b"key", 2000))).map(drop).unwrap();
     assert!((0..200).any(|_| node.take(&api, 1).is_denied()));
     let calls = node.store.calls();
@@ -258,7 +258,7 @@ fn what_is_held_passes_on_top_of_the_burst_and_no_more() {
     let take = |node: &TwoTier<Away>| {
         block_on(node.acquire(&mut [Demand::new(&api, b"key", 1)])).unwrap().is_allowed()
     };
-    // Each holds 61 afterwards; then the store fills up again.
+    // Each process holds 61 afterwards; then the store refills.
     nodes.iter().for_each(|node| (0..64).for_each(|_| assert!(take(node))));
     hand.advance(second * 11 / 10);
     let passed: usize = nodes.iter().map(|node| (0..2000).filter(|_| take(node)).count()).sum();
@@ -321,7 +321,7 @@ async fn whoever_waits_goes_on_when_the_first_is_cancelled_or_fails() {
         for request in requests {
             assert_eq!(request.await.unwrap().is_err(), is_down);
         }
-        // After a failure each asks for itself; after a cancellation one asks for all.
+        // After a failure each request asks by itself; after a cancellation one asks for all.
         assert_eq!(node.store.calls(), if is_down { 5 } else { 2 });
     }
 }
@@ -337,7 +337,7 @@ async fn permits_are_fetched_ahead_so_that_nobody_waits() {
             tier.acquire(&mut [Demand::new(&api, b"key", 1)]).await.unwrap()
         });
         idle().await;
-        // In the first half it learns.
+        // The demand is learned in the first half.
         waited += u32::from(at >= 500 && !request.is_finished());
         for _ in 0..2 {
             node.hand.advance(ms(1));

@@ -1,5 +1,5 @@
-//! A rate that moves before every call, over one Redis: the quota travels with the call, so a change costs no
-//! request of its own.
+//! A rate that moves before every call, over one Redis: the quota travels with the call, so a
+//! change costs no extra request.
 
 use crate::servers::patient::patient;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a refusal, a look and a small login may do.
+//! Refusals and peeks write nothing, and a login with few permissions is enough.
 
 use crate::servers::patient::{patient, patient_by};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Reservations beside those of the store in memory: the same is left after every step, whatever is
-//! given back, in whatever order.
+//! Compares reservations with those of the store in memory: the same permits remain after every
+//! step, whichever permits are given back, and in whatever order.
 
 use crate::servers::patient::patient;
 use std::time::Duration;
@@ -70,7 +70,7 @@ async fn trace(link: &Link, algorithm: Algorithm, seed: u64) {
             let left = [seen, expected].map(|it| it.remaining());
             assert_eq!(left[0], left[1], "{about}: left of {}", policy.name());
             let waits = [seen, expected].map(|it| it.retry_after(it.at()));
-            // Of a debt, nothing else is seen.
+            // The wait is the only visible sign of a debt.
             let is_rounded = [Algorithm::Gcra, Algorithm::SlidingCounter].contains(&algorithm);
             assert!(
                 is_rounded || waits[0] == waits[1],
@@ -93,7 +93,7 @@ async fn what_is_given_back_is_what_the_library_gives_back() {
     }
 }
 
-/// Reserved in one process, settled in another; what was settled is gone.
+/// Reserved in one process, settled in another; a settled reservation is gone.
 #[tokio::test]
 async fn any_process_can_settle() {
     let redis = Redis::start(Flavor::Redis);
@@ -109,7 +109,7 @@ async fn any_process_can_settle() {
     assert_eq!(left.remaining(), 80);
 }
 
-/// So many claims on a key, and no more: nothing is taken for the one that is too much.
+/// The number of claims on a key is bounded: a claim beyond the bound takes no permits.
 #[tokio::test]
 async fn open_claims_are_bounded() {
     let redis = Redis::start(Flavor::Redis);
@@ -134,7 +134,7 @@ async fn open_claims_are_bounded() {
     }
 }
 
-/// However often a debt was booked and given back, the next one is charged as far as it goes.
+/// However often a debt was booked and given back, the next one is charged as far as possible.
 #[tokio::test]
 async fn a_log_is_charged_however_much_was_booked_before() {
     let redis = Redis::start(Flavor::Redis);
@@ -160,7 +160,7 @@ async fn a_log_is_charged_however_much_was_booked_before() {
     }
 }
 
-/// A settled entry was written again with the next window of the debt.
+/// Regression: a settled entry was written again with the next window of the debt.
 #[tokio::test]
 async fn a_settled_entry_of_a_log_that_owes_does_not_come_back() {
     let redis = Redis::start(Flavor::Redis);
@@ -184,8 +184,8 @@ async fn a_settled_entry_of_a_log_that_owes_does_not_come_back() {
     assert_eq!(store.refund(&demand(100)).await.unwrap(), 0, "all is paid off");
 }
 
-/// A script that goes through the windows of a debt one by one, or waits for a sum that never comes, would
-/// stop the server.
+/// A script that goes through the windows of a debt one by one, or waits for a sum that is never
+/// reached, would block the server.
 #[tokio::test]
 async fn a_damaged_log_stops_no_script() {
     let redis = Redis::start(Flavor::Redis);
@@ -196,7 +196,7 @@ async fn a_damaged_log_stops_no_script() {
     let store = RedisStore::builder(link).given_time(clock).build().unwrap();
     let now = 1_800_000_000_000_000.0;
     let huge = f64::MAX;
-    // The sum that has left and what is owed; then each entry as its time and sum.
+    // The sum of the entries that have left and the debt; then each entry as its time and sum.
     for (row, entries) in [
         vec![[0.0, 5.0], [now, 0.0]],
         vec![[0.0, 5.0], [now, -3.0]],
@@ -225,7 +225,7 @@ async fn a_damaged_log_stops_no_script() {
             assert!(redis.cli(&["EVAL", &push, "1", &name]).trim().parse::<u8>().is_ok());
         }
         for _ in 0..3 {
-            // An error is as good as an answer, if it comes.
+            // An error is as good as an answer, as long as it arrives.
             let _ = store.acquire(&mut [demand(1)]).await;
             let _ = store.force(&demand(3)).await;
             let _ = store.refund(&demand(2)).await;
@@ -237,7 +237,7 @@ async fn a_damaged_log_stops_no_script() {
     }
 }
 
-/// What is free can be booked, also of a budget that takes nearly as long to come back as a debt may.
+/// Free permits can be booked, even if the budget takes nearly as long to refill as a debt may.
 #[tokio::test]
 async fn a_budget_of_years_can_be_forced_as_far_as_it_goes() {
     let redis = Redis::start(Flavor::Redis);

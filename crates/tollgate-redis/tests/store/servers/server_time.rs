@@ -1,4 +1,4 @@
-//! The scripts as shipped: the time is the server's, and it stands still or steps as the test says.
+//! The scripts as shipped: the time is the server's, and the test stops it or moves it in steps.
 
 use crate::servers::patient::patient;
 use std::{
@@ -82,8 +82,8 @@ async fn take(store: &RedisStore, policy: &Policy, key: &str, cost: u64) -> Deci
     store.acquire(&mut [Demand::new(policy, key.as_bytes(), cost)]).await.unwrap()
 }
 
-/// Ten of ten are spent, then the server's clock goes back: nothing is granted for it, and nobody
-/// waits for as long as the step was.
+/// Ten of ten are spent, then the server's clock goes back: this grants no permits, and no caller
+/// waits for the length of the step.
 #[tokio::test]
 async fn a_step_back_grants_nothing_and_costs_a_window_at_most() {
     let (redis, link) = start().await;

@@ -59,7 +59,7 @@ pub(in crate::config) static CONCURRENCY: Section = Section {
     ],
 };
 
-/// What the rate of a limit can follow.
+/// The signals that the rate of a limit can follow.
 static FOLLOWED: [&str; 2] = ["cpu", "reports"];
 
 pub(in crate::config) static ADAPTIVE: Section = Section {

@@ -20,7 +20,7 @@ const REGEX_MAX: usize = 256 << 10;
 /// The most expressions in a configuration: a bound on the time that reading takes.
 const EXPRESSIONS_MAX: usize = 1000;
 
-/// How often a store can be told what was used of a lease.
+/// How often a process can report the use of a lease to the store.
 const SYNC_MIN: Duration = Duration::from_millis(1);
 const SYNC_MAX: Duration = Duration::from_secs(10);
 
@@ -143,7 +143,7 @@ fn value(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
     }
     if let Some(node) = fields.get("regex") {
         let text = reader.text_of(node, "regex").unwrap_or_default();
-        // What is wrong has been told; it must not look like a twin of another.
+        // The error is reported already; the descriptor must not look like a duplicate of another.
         let broken = || ValueMatch::Wildcard(format!("*{text}*"));
         return regex(reader, node.spot, &text).unwrap_or_else(broken);
     }

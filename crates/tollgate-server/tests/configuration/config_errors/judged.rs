@@ -1,4 +1,4 @@
-//! What is right as YAML, and makes no sense.
+//! Configurations that are valid YAML but make no sense.
 
 use super::{check, check_one, one, told};
 use tollgate_server::config::Config;
@@ -367,7 +367,7 @@ fn files_must_agree() {
             "2:10 the store 's' is already defined in one:2:10; rename or remove one"
         ]
     );
-    // What a file that is broken would say cannot be missed.
+    // The broken file may declare the store, so the store does not count as missing.
     let errors = told(&[("one", "stores: ["), ("two", &one("store: s, rate_limit: {quota: 1/s}"))]);
     assert_eq!(errors.len(), 1, "{errors:?}");
 }
@@ -449,7 +449,7 @@ fn an_error_shows_no_line_that_may_hold_a_password() {
             assert!(!told.contains("s3cret"), "{text}\n{told}");
         }
     }
-    // Others are shown.
+    // Other lines are shown.
     let errors =
         Config::from_text("x", "domain: d\ndefaults: {algorithm: token-bukcet}").unwrap_err();
     assert!(errors.to_string().contains("2 | defaults: {algorithm: token-bukcet}"), "{errors}");

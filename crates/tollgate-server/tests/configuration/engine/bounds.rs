@@ -1,4 +1,4 @@
-//! Bounds of a store that are reached: they refuse, whatever the failure policies say.
+//! If a bound of a store is reached, it denies, regardless of the failure policies.
 
 use super::{Bench, ask, entries, plan};
 use std::{sync::Arc, time::Duration};
@@ -65,7 +65,7 @@ fn a_bound_refuses_whatever_the_failure_policy_says() {
     assert_eq!(reserve(&mut bench, "open=k", 1), Code::Allowed, "their lives are over");
 }
 
-/// A store that can make no sense of a call.
+/// A store that rejects every call as invalid.
 struct Senseless(MemoryStore);
 
 impl Senseless {
@@ -92,7 +92,7 @@ fn a_call_that_the_store_can_make_no_sense_of_does_not_pass() {
     assert_eq!(bench.codes(), [Code::FailedClosed]);
 }
 
-/// Rules with a quota of its own each.
+/// Rules with distinct quotas.
 fn distinct(rules: std::ops::Range<u64>) -> String {
     let rule = |number: u64| {
         format!(

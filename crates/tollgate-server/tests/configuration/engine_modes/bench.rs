@@ -23,7 +23,7 @@ pub(crate) struct Bench {
     pub(crate) engine: Engine,
     pub(crate) hand: ManualClock,
     pub(crate) answer: Answer,
-    /// Whether the stores that the configuration declares fail.
+    /// Whether the declared stores fail.
     pub(crate) fails: Arc<AtomicBool>,
 }
 
@@ -51,7 +51,7 @@ impl Bench {
         self.try_ask(asks, verb).unwrap()
     }
 
-    /// Asks about descriptors, each written as `key=value|key=value`, with their hits.
+    /// Sends a request with descriptors, each written as `key=value|key=value`, and their hits.
     pub(crate) fn verb(&mut self, descriptors: &[(&str, Hits)], verb: Verb) -> bool {
         let lists: Vec<_> = descriptors.iter().map(|(text, hits)| (entries(text), *hits)).collect();
         let asks: Vec<_> = lists.iter().map(|(entries, hits)| ask(entries, *hits)).collect();
@@ -67,7 +67,7 @@ impl Bench {
         self.answer.statuses().iter().map(|status| status.code).collect()
     }
 
-    /// Returns what each ask has left.
+    /// Returns the remaining permits of each ask.
     pub(crate) fn remaining(&self) -> Vec<Option<u64>> {
         let (plan, now) = (self.engine.plan_arc(), self.engine.now());
         let statuses = self.answer.statuses().iter();
@@ -75,13 +75,13 @@ impl Bench {
         statuses.map(|status| told(status).map(|told| told.remaining)).collect()
     }
 
-    /// Returns when to try again.
+    /// Returns the time until the retry.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         let (plan, now) = (self.engine.plan_arc(), self.engine.now());
         self.answer.report(&plan, now)?.retry_after
     }
 
-    /// Returns what a key has left.
+    /// Returns the remaining permits of a key.
     pub(crate) fn left(&mut self, descriptor: &str) -> u64 {
         self.verb(&[(descriptor, Hits::Take(0))], Verb::Peek);
         self.remaining()[0].unwrap()
@@ -107,7 +107,7 @@ pub(crate) fn ask<'a>(entries: &'a [Entry<'a>], hits: Hits) -> Ask<'a> {
     Ask { subject: Subject::Entries(entries), hits, limit: None }
 }
 
-/// A store that fails when it is told to.
+/// A store that fails on request.
 struct Shaky(MemoryStore, Arc<AtomicBool>);
 
 impl Shaky {

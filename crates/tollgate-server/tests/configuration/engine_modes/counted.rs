@@ -1,4 +1,4 @@
-//! What is counted of decisions, charges and bans.
+//! Counts of decisions, charges and bans.
 
 use super::bench::{Bench, entries};
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn counts(bench: &Bench, policy: &str) -> LiveCounts {
     plan.rule(plan.named(policy).unwrap()).live().counts()
 }
 
-/// Each kind that was counted, with its number.
+/// Returns each counted kind, with its count.
 fn kinds(bench: &Bench, policy: &str) -> Vec<(Counted, u64)> {
     let counts = counts(bench, policy);
     let each = Counted::ALL.into_iter().map(|kind| (kind, counts.of(kind)));
@@ -84,7 +84,7 @@ fn charges_follow_refusals_settlements_and_refunds() {
     assert_eq!(charged(&bench, "x"), (4, 0));
 }
 
-/// It told of 1 left, which the same call had taken.
+/// Regression: the answer reported 1 left, which the same call had taken.
 #[test]
 fn a_charged_refusal_reports_what_is_left_after_its_charge() {
     let mut bench = Bench::new(
@@ -100,7 +100,7 @@ descriptors:
     assert!(!bench.verb(&both, Verb::Check));
     assert_eq!(bench.remaining(), [Some(5), Some(0)]);
     assert_eq!((bench.left("a=1"), bench.left("b=1")), (5, 0));
-    // A descriptor twice: both report what is left after both.
+    // A descriptor twice: both report the permits that remain after both charges.
     assert!(!bench.verb(
         &[("a=1", Hits::Take(2)), ("a=1", Hits::Take(2)), ("b=1", Hits::Take(1))],
         Verb::Check
@@ -179,7 +179,7 @@ fn limits_of_calls_are_counted_and_listed() {
         (top("d!override"), top("cl.throttle")),
         (vec!["any, thing".into()], vec!["k".into()])
     );
-    // They cannot be checked by name.
+    // A request cannot name the `CL.THROTTLE` policy.
     let named = Subject::Named { policy: "cl.throttle", keys: &[b"k"] };
     let asks = [Ask { subject: named, hits: Hits::Take(1), limit: None }];
     let error = bench.try_ask(&asks, Verb::Check).unwrap_err().to_string();
@@ -256,7 +256,7 @@ fn an_override_of_the_same_unit_shares_the_count_of_the_rule() {
     assert_eq!(bench.left("k=1"), 5);
     assert!(bench.ask(&[with(&list, 5, Unit::Hour)], Verb::Check), "another unit: another count");
     assert_eq!((bench.left("k=1"), charged(&bench, "k")), (5, (5, 0)));
-    // Twice in one request: with one limit both are charged; two limits cannot be held against one count.
+    // Twice in one request: with one limit both are charged; two limits cannot share one count.
     assert!(
         bench.ask(&[with(&list, 10, Unit::Minute), without(&list, Hits::Take(2))], Verb::Check)
     );

@@ -57,7 +57,7 @@ fn a_settlement_may_be_huge() {
 /// It was cut to the limit, and the next look passed at once.
 #[test]
 fn a_refused_hit_is_owed_in_full() {
-    // 25 of 10 a minute; what is left 60, 120, 180 and 240 s later
+    // 25 of 10 a minute; the remaining permits 60, 120, 180 and 240 s later
     for (algorithm, left) in [
         ("gcra", [0, 5, 10, 10]),
         ("fixed-window", [10; 4]),

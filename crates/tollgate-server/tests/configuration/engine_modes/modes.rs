@@ -15,7 +15,7 @@ descriptors:
   - {key: far, quota_mode: true, store: other, failure: deny, rate_limit: {unit: hour, requests_per_unit: 9}}
 ";
 
-/// It passed, and nobody was charged: for ever.
+/// Regression: requests passed forever, and nothing was charged.
 #[test]
 fn a_closed_quota_does_not_make_the_others_free() {
     let mut bench = Bench::new(QUOTAS);
@@ -41,7 +41,7 @@ fn a_blocked_quota_does_not_make_the_others_free() {
     assert!(!bench.check(&["a=1"]), "alone, it refuses");
 }
 
-/// It did not return.
+/// Regression: the check did not return.
 #[test]
 fn a_store_that_fails_in_quota_mode_is_a_quota_that_is_spent() {
     let mut bench = Bench::new(QUOTAS);
@@ -69,7 +69,7 @@ descriptors:
     assert_eq!(bench.left("r=1"), 95, "what passed was charged once");
 }
 
-/// What was left was told to be nothing, although all went on.
+/// Regression: the report had 0 remaining, although requests kept passing.
 #[test]
 fn a_spent_quota_does_not_bind_while_another_has_room() {
     let mut bench = Bench::new(QUOTAS);
@@ -83,7 +83,7 @@ fn a_spent_quota_does_not_bind_while_another_has_room() {
     assert_eq!((told.policy, told.remaining), ("b", 2));
 }
 
-/// What comes with the request is of the domain, too.
+/// A limit that comes with the request follows the domain's defaults, too.
 #[test]
 fn limits_of_the_request_follow_the_defaults_of_the_domain() {
     let list = entries("k=1");

@@ -1,4 +1,4 @@
-//! What a reload keeps.
+//! State that survives a reload.
 
 use super::bench::Bench;
 use std::time::Duration;
@@ -19,10 +19,10 @@ fn yaml(count: u64, big: u64, huge: u64) -> String {
 
 #[test]
 fn overrides_keep_what_is_used() {
-    // before, after, what is left of each when 5 were used
+    // before, after, and the remaining permits of each when 5 were used
     for (before, after, left) in [
         ((10, 20, 40), (11, 22, 44), [6, 17, 39]),
-        ((10, 20, 40), (20, 40, 80), [15, 35, 75]), // each becomes what the next one was
+        ((10, 20, 40), (20, 40, 80), [15, 35, 75]), // each becomes the next key's old one
         ((20, 40, 80), (10, 20, 40), [5, 15, 35]),
         ((10, 20, 20), (10, 30, 30), [5, 25, 25]),
         ((10, 20, 40), (10, 30, 40), [5, 25, 35]),
@@ -48,7 +48,7 @@ fn thousands_of_reloads_cost_no_room() {
     assert_eq!(bench.engine.health().errors(), 0);
 }
 
-/// The emergency was over as soon as somebody changed the ban, and the counts were zero.
+/// Regression: a bypass ended as soon as a reload changed the ban, and the counts fell to zero.
 #[test]
 fn counts_and_bypasses_survive_another_ban() {
     let rule = "descriptors:\n  - {key: k, rate_limit: {unit: hour, requests_per_unit: 1}";

@@ -1,4 +1,4 @@
-//! What an answer reports of a decision: codes, permits left, when to try again.
+//! The figures of an answer: codes, remaining permits, retry times.
 
 use super::bench::Bench;
 use std::time::Duration;

@@ -83,7 +83,7 @@ fn a_key_that_swings_around_a_threshold_is_reported_once_per_window() {
     }
 }
 
-/// A model that sees only what is left before and after each call.
+/// A model that sees only the remaining permits before and after each call.
 struct Model {
     algorithm: Algorithm,
     limit: u64,
@@ -113,7 +113,7 @@ impl Model {
             _ => now + self.window,
         };
         for (index, percent) in PERCENTS.into_iter().enumerate() {
-            // The use is at a percentage if what is left is at most the rest.
+            // The use reaches a percentage if at most the rest remains.
             let rest = u64::from(100 - percent) * self.limit;
             let is_crossed = left_before * 100 > rest && left_after * 100 <= rest;
             let again = self.again.get(&(key, percent)).copied().unwrap_or_default();
@@ -232,7 +232,7 @@ fn crossings_beyond_the_bound_are_counted_and_not_reported() {
         assert!(take(&mut bench, &format!("k={key}"), 1));
     }
     assert_eq!((crossed(&bench), bench.engine.unreported_thresholds()), ([MOST, 0, 0], 3));
-    // In the next window there is room again.
+    // In the next window there are permits again.
     bench.hand.advance(Duration::from_secs(3600));
     assert!(take(&mut bench, "k=0", 2));
     assert_eq!((crossed(&bench), bench.engine.unreported_thresholds()), ([MOST + 1, 1, 1], 3));

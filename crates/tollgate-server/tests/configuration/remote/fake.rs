@@ -26,7 +26,7 @@ use tollgate_server::{
 /// A store whose server can be away.
 pub(crate) struct Fake {
     inner: MemoryStore,
-    /// What decides here while it is away.
+    /// Decides here while the remote store is away.
     local: MemoryStore,
     is_down: AtomicBool,
     settings: Mutex<Vec<PolicySettings>>,
@@ -64,7 +64,7 @@ impl Fake {
         *self.lowest_rate.lock().unwrap() = rate;
     }
 
-    /// Lets so many calls go on.
+    /// Lets this many calls continue.
     pub(crate) fn let_go(&self, calls: usize) {
         self.gate.as_ref().unwrap().add_permits(calls);
     }

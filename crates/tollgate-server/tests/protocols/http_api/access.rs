@@ -1,4 +1,4 @@
-//! Who may call what: permissions of tokens, negative hits, wrong tokens, and web pages.
+//! The permissions of callers: tokens, negative hits, wrong tokens, and web pages.
 
 use crate::http_support::{CONFIG, Client, Got, JSON, start};
 use std::{net::SocketAddr, time::Duration};
@@ -82,7 +82,7 @@ async fn a_token_grants_what_its_permissions_say() {
     assert_eq!(got.status, 401, "a token of another listener");
 }
 
-/// One who gives back what it has taken passes for ever.
+/// A client that gives back the permits that it has taken would pass forever.
 #[tokio::test]
 async fn negative_hits_need_the_key_and_the_permission_to_settle() {
     let hit = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"a"}]}]}"#;

@@ -1,4 +1,4 @@
-//! What the service should do, written down once more in the simplest way: plain counts, no shared code.
+//! A model of the service, written again in the simplest way: plain counts, no shared code.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,9 +12,9 @@ pub(crate) enum Mode {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Count {
-    /// So many in each window of so many seconds.
+    /// A limit, and the length of its window in seconds.
     Window(u64, u64),
-    /// 10 a second, 20 at once.
+    /// 10 a second, burst 20.
     Bucket,
     Unlimited,
 }
@@ -47,7 +47,7 @@ pub(crate) fn node(key: &str) -> Vec<Rule> {
     }
 }
 
-/// One limit of a request, and what became of it.
+/// One limit of a request, and its result.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) ask: usize,
@@ -95,7 +95,7 @@ impl Decided {
         self.parts.iter().filter(|part| part.limit().is_some()).min_by_key(rank)
     }
 
-    /// Returns the limit that Envoy is told of for a descriptor.
+    /// Returns the limit that the service reports to Envoy for a descriptor.
     pub(crate) fn of_ask(&self, ask: usize) -> Option<&Part> {
         let rank = |part: &&Part| match part.code {
             "denied" => (0, u64::MAX - part.retry.map_or(u64::MAX, |retry| retry)),
@@ -107,7 +107,7 @@ impl Decided {
     }
 }
 
-/// What a key has used: in the window that ends then, or until when the bucket is not full.
+/// The use of a key: in the window that ends then, or until when the bucket is not full.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     window_end_ms: u64,
@@ -203,7 +203,7 @@ impl Model {
         }
     }
 
-    /// Notes the figures of a part that asks for `cost`.
+    /// Sets the figures of a part that asks for `cost`.
     fn look(&self, part: &mut Part, cost: u64) {
         part.left = self.left(&part.rule, &part.key);
         let passes = cost <= part.left;
@@ -240,7 +240,7 @@ impl Model {
         Decided { allowed, parts }
     }
 
-    /// Judges all limits in force together; those in quota mode refuse only together.
+    /// Decides all limits in force together; those in quota mode deny only together.
     fn enforce(&mut self, parts: &mut [Part], takes: bool) -> bool {
         let allowed = loop {
             let in_force = |part: &Part| {
@@ -293,7 +293,7 @@ impl Model {
                 self.look(part, 0);
             }
         } else if allowed {
-            // A peek reports what would be left.
+            // A peek reports the permits that would remain.
             let copy = parts.to_vec();
             for part in parts.iter_mut().filter(|part| part.code == "allowed") {
                 let same = |other: &&Part| {
@@ -396,7 +396,7 @@ impl Model {
         }
     }
 
-    /// Returns what an allowed answer to a reservation holds.
+    /// Returns the permits that an admitted reservation holds.
     pub(crate) fn reserved(&self, decided: &Decided) -> Vec<Reserved> {
         let held = |part: &&Part| part.code == "allowed" && part.rule.mode != Mode::Shadow;
         let each = decided.parts.iter().filter(held).map(|part| Reserved {
@@ -409,7 +409,7 @@ impl Model {
         each.collect()
     }
 
-    /// Corrects what was reserved to what each ask cost.
+    /// Corrects a reservation to the actual cost of each ask.
     pub(crate) fn settle(&mut self, reserved: &[Reserved], actual: &[u64]) {
         for Reserved { ask, rule, key, cost, window_end_ms } in reserved {
             let actual = *actual.get(*ask).unwrap_or(&actual[0]);
@@ -425,7 +425,8 @@ impl Model {
         }
     }
 
-    /// Decides by 2 a second, 5 at once, for a key of `CL.THROTTLE`. Returns whether it passes, and what is left.
+    /// Decides by 2 a second, burst 5, for a key of `CL.THROTTLE`. Returns whether it passes, and
+    /// the remaining permits.
     pub(crate) fn throttle(&mut self, key: &str, cost: u64) -> (bool, u64) {
         let now = self.now_ms;
         let state = self.states.entry(("cl.throttle", key.to_owned())).or_default();

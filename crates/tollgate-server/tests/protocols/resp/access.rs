@@ -1,4 +1,4 @@
-//! What a password grants, and what a wrong one costs.
+//! The permissions of a password, and the delay of a wrong one.
 
 use crate::resp_support::Server;
 use std::{io::Read, time::Duration};
@@ -129,7 +129,7 @@ fn a_password_that_is_taken_away_ends_its_connections() {
     lowered.ask("TG.RESET per-user a", "-NOPERM");
     gone.send("PING\r\n");
     assert_eq!(gone.rest(), "");
-    // A listener that asked for nothing asks now.
+    // A listener that required no password now requires one.
     let open = Server::start();
     let mut client = open.connect();
     client.ask("PING", "+PONG\r\n");

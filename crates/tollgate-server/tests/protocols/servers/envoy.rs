@@ -1,4 +1,4 @@
-//! The real Envoy asks this service: what its clients see.
+//! The real Envoy calls this service: the responses that its clients see.
 
 use crate::support::{envoy::Envoy, server};
 use serde_json::{Value, json};
@@ -22,7 +22,8 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 1}
 ";
 
-/// Serves on a free port. To stop it, abort the task: its connections are told by `shared`.
+/// Serves on a free port. To stop it, abort the task; `shared` signals the shutdown to its
+/// connections.
 async fn serve(shared: &Arc<Shared>) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -55,11 +56,11 @@ async fn clients_see_limits_and_waits() {
         (0, [("user", "a")], 429, ["3, 3;w=60;name=\"per-user\"", "0", "40", "40"]),
         (0, [("user", "b")], 200, ["3, 3;w=60;name=\"per-user\"", "2", "40", ""]),
         (40, [("user", "a")], 200, ["3, 3;w=60;name=\"per-user\"", "2", "60", ""]),
-        // No unit of Envoy: no window in its header, and the rest is right.
+        // Envoy has no such unit: its header has no window, and the rest is right.
         (0, [("odd", "a")], 200, ["5", "4", "30", ""]),
         (0, [("shadow", "a")], 200, ["1, 1;w=60", "0", "60", ""]),
         (0, [("shadow", "a")], 200, ["1, 1;w=60", "0", "60", ""]),
-        // Envoy asks about nothing.
+        // Envoy sends no descriptor.
         (0, [("other", "a")], 200, ["", "", "", ""]),
     ]
     .into_iter()
@@ -105,7 +106,7 @@ async fn envoy_decides_when_the_service_is_gone() {
         let envoy = Envoy::start(address, &filter, by_headers(&["user"])).await;
         let answer = envoy.get("/", &[("user", "a")]).await;
         assert_eq!(answer.header("x-ratelimit-remaining"), Some("2"), "{answer:?}");
-        // Connections finish and go; nobody listens any more.
+        // Connections finish and close; nothing listens on the port any more.
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled());
         shared.start_draining();

@@ -1,4 +1,4 @@
-//! Real proxies ask a real server: nginx, Traefik and Caddy. And curl asks it, too.
+//! Real proxies call a real server: nginx, Traefik and Caddy. curl calls it, too.
 
 use crate::http_support::{CONFIG, Client, Got, Server, venv};
 use crate::ports::free_port;
@@ -17,7 +17,7 @@ use tollgate_server::server::Settings;
 
 const LIMITS: &str = include_str!("proxies_config/tollgate.yaml");
 
-/// A program that is stopped by its id when the test ends.
+/// A program that is stopped by its process id when the test ends.
 struct Program {
     child: Child,
     folder: tempfile::TempDir,
@@ -36,7 +36,7 @@ impl Program {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Waits until it answers: each attempt to connect takes a moment of its own.
+    /// Waits until it accepts connections: each attempt takes a moment.
     async fn is_up(&mut self, address: SocketAddr) {
         let up = async {
             let mut ticks = tokio::time::interval(Duration::from_millis(20));
@@ -116,7 +116,7 @@ async fn ask(address: SocketAddr, headers: &str) -> Got {
 /// Sends requests until the proxy refuses them, and checks what the client sees.
 async fn is_enforced(address: SocketAddr, passes_figures: bool) {
     for remaining in ["2", "1", "0"] {
-        // What the client claims about itself must not help it.
+        // The client's claims about itself must not help it.
         let got = ask(address, &format!("X-Forwarded-For: 203.0.113.{remaining}\r\n")).await;
         assert!(got.status == 200 && got.body.starts_with("backend"), "{got:?}");
         if passes_figures {
@@ -128,7 +128,7 @@ async fn is_enforced(address: SocketAddr, passes_figures: bool) {
     }
     let got = ask(address, "X-Forwarded-For: 203.0.113.9\r\nX-Real-IP: 203.0.113.9\r\n").await;
     assert_eq!(got.status, 429, "{got:?}");
-    // The hour of the server's clock, which stands still at 08:49:37, has 623 seconds left.
+    // The current hour of the server's clock, which stands still at 08:49:37, has 623 seconds left.
     assert_eq!(got.header("retry-after"), Some("623"), "{got:?}");
     assert_eq!(got.header("ratelimit-limit"), Some("3"));
     assert_eq!(got.header("ratelimit-remaining"), Some("0"));
@@ -152,7 +152,7 @@ async fn tokens_are_counted(address: SocketAddr) {
 }
 
 /// A page of another origin sends a POST through the proxy: the proxy copies the browser's headers,
-/// and its question is answered all the same.
+/// and the server still answers its request.
 async fn is_asked_for_other_pages(address: SocketAddr) {
     let mut client = Client::connect(address).await;
     let head = "POST /cart HTTP/1.1\r\nHost: shop.test\r\nOrigin: https://evil.test\r\n\
@@ -199,7 +199,7 @@ async fn nginx_enforces_limits_by_auth_request() {
     tokens_are_counted(address).await;
     server.hand.advance(Duration::from_secs(3600));
     is_enforced(address, true).await;
-    // Without Tollgate nginx refuses, and says that it is not the client's fault.
+    // Without Tollgate, nginx refuses the request, and says that it is not the client's fault.
     drop(server);
     let got = ask(address, "").await;
     assert_eq!(got.status, 503, "{got:?} {}", program.log());
@@ -224,7 +224,7 @@ async fn traefik_enforces_limits_by_forward_auth() {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), ready).await.expect("it has routes");
-    // The request that got through was counted; an hour later it is forgotten.
+    // The admitted request was counted; an hour later the count has expired.
     is_asked_for_other_pages(address).await;
     server.hand.advance(Duration::from_secs(3600));
     tokens_are_counted(address).await;

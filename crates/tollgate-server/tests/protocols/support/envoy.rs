@@ -29,7 +29,7 @@ impl Drop for Envoy {
     }
 }
 
-/// What a proxy answered.
+/// A proxy's response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -58,7 +58,7 @@ fn program() -> PathBuf {
     program
 }
 
-/// Returns an address that nobody listens at.
+/// Returns an address without a listener.
 async fn free() -> SocketAddr {
     crate::ports::free_port()
 }
@@ -137,7 +137,7 @@ impl Envoy {
     }
 }
 
-/// Lets Envoy judge a configuration.
+/// Validates a configuration with Envoy.
 pub fn validate(yaml: &str) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("envoy.yaml");

@@ -1,4 +1,4 @@
-//! A collector of traces: takes OTLP over gRPC and keeps what it gets.
+//! A trace collector: receives OTLP over gRPC and keeps the spans.
 #![allow(missing_docs, unreachable_pub, reason = "not a library")]
 
 use bytes::Bytes;
@@ -80,14 +80,14 @@ impl Span {
         value(&self.attributes, key)?.text.as_deref()
     }
 
-    /// Tells whether it belongs to a caller's span.
+    /// Tells whether the span continues a caller's span.
     pub fn continues(&self, trace: &str, span: &str) -> bool {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         hex(&self.trace) == trace && hex(&self.parent) == span
     }
 }
 
-/// What was received.
+/// The received spans.
 pub struct Received {
     raw: Vec<u8>,
     exports: Vec<Export>,

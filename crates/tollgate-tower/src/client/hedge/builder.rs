@@ -1,4 +1,4 @@
-//! Builds the layer.
+//! The builder of the layer.
 
 use super::{HedgeIf, HedgeLayer, SharedHedge};
 use crate::{Info, classify::Classify, client::CloneBody, client::retry::is_repeatable};
@@ -61,7 +61,8 @@ impl<C> HedgeLayerBuilder<C> {
 
     /// Decides how an attempt went by its response, by default
     /// [`AdaptiveLayer::outcome_of`](crate::AdaptiveLayer::outcome_of). Only a success is returned
-    /// while another attempt runs. Refusals of layers further in are none, and do not come here.
+    /// while another attempt runs. A refusal of a layer further in is not a success, and the
+    /// closure does not see it.
     pub fn classify(
         mut self,
         classify: impl Fn(&Parts) -> CallOutcome + Send + Sync + 'static,
@@ -74,7 +75,7 @@ impl<C> HedgeLayerBuilder<C> {
     ///
     /// # Errors
     ///
-    /// None: the policy was checked when it was built. It is a `Result` as that of every layer.
+    /// None: the policy was checked when it was built. The `Result` makes all layers build alike.
     #[must_use]
     pub fn build(self) -> Result<HedgeLayer<C>, Infallible> {
         let Self { policy, repeat, hedge_if, classify } = self;

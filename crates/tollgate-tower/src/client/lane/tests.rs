@@ -1,4 +1,4 @@
-//! Traces of a lane: what is done at which millisecond, and when the next call may start.
+//! Traces of a lane: the event at each millisecond, and when the next call may start.
 
 use super::*;
 use crate::client::Reader;
@@ -9,7 +9,7 @@ use tollgate::{Algorithm, Clock, Limiter, Quota};
 enum Do {
     /// A call starts.
     Start,
-    /// The call of that number is answered so.
+    /// The call of that number gets this answer.
     Answer(u64, u16, &'static str),
     /// The call of that number is lost.
     Lose(u64),
@@ -31,7 +31,7 @@ fn lane_of(spend: Spend) -> Lane {
     Lane::new(Manner { spend, longest: Reader::new().bound() })
 }
 
-/// Goes through the steps, each with its millisecond and that of the next start after it.
+/// Runs the steps. Each has its millisecond and the expected millisecond of the next start.
 fn run(spend: Spend, steps: &[(u64, Do, u64)]) -> Lane {
     let mut lane = lane_of(spend);
     for (row, (at, step, expected)) in steps.iter().enumerate() {
@@ -60,10 +60,10 @@ fn no_more_than_what_is_left_before_its_time() {
             (10, Answer(0, 200, "RateLimit: \"a\";r=2;t=5"), 10),
             (20, Start, 20),
             (30, Start, 5010),
-            // What is in the air may or may not be in the 9 that are left.
+            // The calls in flight may or may not be counted in the 9 that are left.
             (40, Answer(1, 200, "RateLimit: \"a\";r=9;t=5"), 40),
             (41, Start, 41),
-            // The second is answered with less, and one is in the air.
+            // The answer to the second reports less, and one is in flight.
             (50, Answer(2, 200, "RateLimit: \"a\";r=1;t=5"), 5050),
             (60, Answer(3, 200, "RateLimit: \"a\";r=1;t=5"), 60),
         ],
@@ -78,7 +78,7 @@ fn an_answer_to_an_earlier_call_raises_nothing_but_that_it_is_there() {
             (0, Start, 0),
             (0, Start, 0),
             (0, Start, 0),
-            // One is left and two are in the air, which may be in that or not.
+            // One is left and two are in flight, which may or may not be counted in it.
             (10, Answer(2, 200, "RateLimit: \"a\";r=1;t=5"), 5010),
             (11, Answer(0, 200, "RateLimit: \"a\";r=3;t=5"), 5010),
             (12, Answer(1, 200, "RateLimit: \"a\";r=2;t=5"), 12),
@@ -107,15 +107,15 @@ fn the_least_that_was_told_since_the_last_news_holds() {
             (0, Start, 0),
             (10, Answer(0, 200, "RateLimit: \"a\";r=6;t=5"), 10),
             (20, Start, 20),
-            // The second call was counted after the third, and is heard before it.
+            // The second call was counted after the third, but its answer comes first.
             (30, Answer(1, 200, "RateLimit: \"a\";r=1;t=5"), 5030),
             (40, Answer(2, 200, "RateLimit: \"a\";r=2;t=5"), 40),
             (50, Start, 5030),
-            // That one was started after it all, and tells more.
+            // That one was started after all the others, and reports more.
             (60, Answer(3, 200, "RateLimit: \"a\";r=2;t=5"), 60),
         ],
     );
-    // What was said of tokens is not taken back by one that was in the air.
+    // An answer to a call that was in flight does not revoke what was reported about tokens.
     let tokens = |left| match left {
         0 => "x-ratelimit-remaining-tokens: 0\nx-ratelimit-reset-tokens: 9s",
         _ => "x-ratelimit-remaining-tokens: 5\nx-ratelimit-reset-tokens: 9s",
@@ -132,7 +132,7 @@ fn the_least_that_was_told_since_the_last_news_holds() {
 }
 
 /// A server behind several connections: it counts calls in any order, and its answers overtake each
-/// other. Returns refusals and calls that were sent within a minute.
+/// other. Returns the refusals and the calls that were sent within a minute.
 fn shuffled(algorithm: Algorithm, quota: Quota, seed: u64) -> (u32, u32) {
     const CONNECTIONS: usize = 6;
     let (clock, hand) = Clock::manual();
@@ -253,7 +253,7 @@ fn after_its_time_a_policy_goes_on_at_its_own_rate() {
             ),
             (3000, Start, 4000),
             (4000, Start, 5000),
-            // An answer tells more.
+            // An answer reports more.
             (
                 4100,
                 Answer(1, 200, "RateLimit-Policy: \"a\";q=10;w=10\nRateLimit: \"a\";r=9;t=9"),
@@ -273,7 +273,7 @@ fn after_its_time_a_policy_of_unknown_rate_is_probed() {
             (3000, Start, 4000),
             (3100, Lose(1), 3100),
             (3100, Start, 4100),
-            // No answer within a second: another.
+            // No answer within a second: another probe.
             (4100, Start, 5100),
             (4200, Answer(2, 200, ""), 4200),
         ],
@@ -302,7 +302,7 @@ fn a_refusal_stops_all_until_its_time_and_then_one_goes_first() {
             (0, Start, 0),
             (0, Start, 0),
             (10, Answer(0, 429, "Retry-After: 5"), 5010),
-            // Those that were in the air: one is refused, one passes.
+            // The answers to calls in flight: one is refused, one passes.
             (20, Answer(1, 429, "Retry-After: 5"), 5020),
             (30, Answer(2, 200, ""), 5020),
             (5020, Start, 6020),
@@ -321,7 +321,7 @@ fn a_refusal_that_says_nothing_stops_longer_each_time() {
             (0, Start, 0),
             (0, Start, 0),
             (0, Answer(0, 429, ""), 1000),
-            // They were in the air together, so this is the same refusal.
+            // They were in flight together, so this is the same refusal.
             (0, Answer(1, 429, ""), 1000),
             (1000, Start, 2000),
             (1000, Answer(2, 429, ""), 3000),
@@ -340,18 +340,19 @@ fn other_words_for_stop() {
     for (status, lines, expected) in [
         // The policy's time, since there is no other.
         (429, "RateLimit: \"a\";r=0;t=7", 7000),
-        // Retry-After goes first, in both directions.
+        // Retry-After takes precedence, in both directions.
         (429, "RateLimit: \"a\";r=0;t=7\nRetry-After: 3", 3000),
         (429, "RateLimit: \"a\";r=0;t=7\nRetry-After: 9", 9000),
         (403, "Retry-After: 60", 60_000),
         (403, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 60", 60_000),
         (200, "grpc-status: 8\ngrpc-retry-pushback-ms: 1500", 1500),
         (200, "grpc-status: 14\ngrpc-retry-pushback-ms: 1500", 1500),
-        // None are left, and it does not say for how long.
+        // None are left, and the answer does not say for how long.
         (200, "X-Shopify-Shop-Api-Call-Limit: 40/40", 1000),
         // Tokens are used up.
         (200, "x-ratelimit-remaining-tokens: 0\nx-ratelimit-reset-tokens: 6m0s", 360_000),
-        // These do not stop: overload without a time, tokens left, a cached refusal, room left.
+        // These do not stop calls: overload without a time, tokens left, a cached refusal, calls
+        // left.
         (503, "", 0),
         (500, "Retry-After: 9", 0),
         (200, "Retry-After: 9", 0),
@@ -413,13 +414,13 @@ fn policies_of_one_name_are_followed_each() {
             (0, Start, 1000),
             // The first goes on at its own rate, one in 200 ms; of the second one is left.
             (1000, Start, 9000),
-            // Each is told anew.
+            // An answer reports each of them again.
             (1100, Answer(1, 200, one), 9100),
         ],
     );
     let names = |lines| learned(200, lines).policies.iter().map(|it| it.limit).collect::<Vec<_>>();
     assert_eq!(names(both), [Some(5), Some(9)]);
-    // Whose policy it is cannot be known.
+    // It is unknown whose policy it is.
     let single = "RateLimit-Policy: \"a\";q=5;w=1\nRateLimit: \"a\";r=1;t=1, \"a\";r=2;t=9";
     assert_eq!(names(single), [None, None]);
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with pacing.
+//! The errors of pacing.
 
 use crate::client::turn::NoTurn;
 use std::{error::Error, fmt, time::Duration};
@@ -10,21 +10,22 @@ use tollgate::Refused;
 pub enum PaceError<E> {
     /// The inner service failed.
     Inner(E),
-    /// One's own quota did not let it pass. It was not sent.
+    /// The client's own quota did not admit the call. It was not sent.
     Quota(Refused),
-    /// The server does not want it before a time that is too far away. It was not sent.
+    /// The server does not accept the call before a time that is too far away. It was not sent.
     TooLong {
-        /// How long it would have to wait, at least.
+        /// How long the call would have to wait, at least.
         wait: Duration,
         /// How long a call may wait in all.
         max_wait: Duration,
     },
-    /// As many calls wait for that server as may. It was not sent.
+    /// The queue for that server is full. The call was not sent.
     QueueFull {
         /// The most that may wait.
         max_waiting: usize,
     },
-    /// It would have to wait, and there is no tokio runtime with timers here. It was not sent.
+    /// The call would have to wait, and there is no tokio runtime with timers here. It was not
+    /// sent.
     NoTimers,
 }
 
@@ -96,7 +97,7 @@ impl<E: Error + 'static> Error for PaceError<E> {
     }
 }
 
-/// Why there is no pacing layer.
+/// The error for an invalid pacing layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PaceBuildError {

@@ -23,13 +23,13 @@ pin_project! {
     {
         shared: Arc<Shared<C>>,
         service: S,
-        // What is to be sent next.
+        // The request to send next, as far as it is kept.
         spare: Option<C::Spare>,
         repeatable: Repeatable,
         attempts: Attempts,
-        // No attempt starts after it.
+        // No attempt starts after this.
         deadline: Tick,
-        // When to send it; only looked at between calls.
+        // When to send it; only read between calls.
         due: Tick,
         timer: Timer,
         #[pin]
@@ -86,9 +86,9 @@ where
                 );
                 let due = due.filter(|_| spare.is_some());
                 let due = due.filter(|due| this.timer.set(clock, *due).is_ok());
-                // A call that cannot be repeated takes nothing from the budget: so the budget comes
-                // after the timer, and before the recall, which fails only if just now too much was
-                // read.
+                // A call that cannot be repeated takes nothing from the budget. So the budget comes
+                // after the timer, and before the recall, which fails only if too much of the body
+                // was read just now.
                 let due = due.filter(|_| shared.policy.withdraw());
                 let due = due.filter(|_| spare.is_some_and(|spare| shared.repeat.recall(spare)));
                 let Some(due) = due else {
@@ -98,10 +98,10 @@ where
                     shared.note(&response, &learned);
                     return Poll::Ready(Ok(response));
                 };
-                // The refusal is dropped: its connection is of more use to others.
+                // The refusal is dropped: other calls can use its connection.
                 *this.due = due;
             }
-            // It could be set, so there are timers. If there are none any more, the wait is over.
+            // The timer could be set, so there are timers. If they are gone, the wait is over.
             let _over = ready!(this.timer.poll(clock, *this.due, context));
             ready!(this.service.poll_ready(context))?;
             let spare = this.spare.take().expect("a repeat has a request");
@@ -130,7 +130,7 @@ impl<C> Shared<C> {
         }
     }
 
-    /// Returns when to repeat a call that had this response, if at all.
+    /// Returns when to repeat a call that had this response, or `None` if it is not repeated.
     fn due<R>(
         &self,
         response: &Response<R>,

@@ -1,4 +1,4 @@
-//! The body in the middle of all attempts at one call, and what is kept of it.
+//! The body that all attempts at one call share, and the frames kept of it.
 
 use super::replay::BoxError;
 use bytes::Bytes;
@@ -13,13 +13,13 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// What keeping a frame costs besides its bytes, so that empty ones are not free.
+/// The overhead of keeping a frame, so that empty frames are not free.
 const FRAME_BYTES: usize = 64;
 
-/// What comes of polling a body.
+/// The result of polling a body.
 type Polled = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
-/// The body, and what is kept of it.
+/// The body, and the frames kept of it.
 pub(super) struct Shared<B> {
     state: Mutex<State<B>>,
     max_bytes: usize,
@@ -27,28 +27,29 @@ pub(super) struct Shared<B> {
 
 struct State<B> {
     source: Source<B>,
-    /// While all is kept, all that has come; else what the reader has not had yet.
+    /// While everything is kept, all frames so far; afterwards, the frames that the reader has not
+    /// had yet.
     pieces: VecDeque<Piece>,
-    /// What the pieces cost.
+    /// The cost of the pieces.
     bytes: usize,
     /// How many of the pieces the reader has had.
     at: usize,
-    /// Whether all that has come is in the pieces.
+    /// Whether all frames so far are in the pieces.
     is_whole: bool,
     /// The number of the attempt that reads.
     number: u64,
-    /// How to wake it, if it waits.
+    /// The waker of that attempt, if it waits.
     reader: Option<Waker>,
-    /// What the source says of itself, so that it need not be asked under the lock.
+    /// The source's own size hint, so that nothing calls the source under the lock.
     hint: SizeHint,
     is_end: bool,
 }
 
 enum Source<B> {
     There(Pin<Box<B>>),
-    /// Somebody polls it.
+    /// An attempt polls it.
     Out,
-    /// It has ended or failed. The error is for the reader, if nobody has had it.
+    /// It has ended or failed. The error is for the reader, if no reader has had it.
     Over(Option<BoxError>),
 }
 
@@ -89,12 +90,12 @@ impl Piece {
             Self::Data(_) => 0,
             Self::Trailers(trailers) => trailers.iter().map(field).sum(),
         };
-        // OVERFLOW: all of it is in memory.
+        // OVERFLOW: all of these bytes are in memory.
         FRAME_BYTES + self.length() + fields
     }
 }
 
-/// What the reader gets.
+/// The next step of the reader.
 enum Next<B> {
     Ready(Option<Result<Frame<Bytes>, BoxError>>),
     Waits,
@@ -120,12 +121,12 @@ impl<B> Shared<B> {
         state.at = 0;
         let old = state.reader.take();
         drop(state);
-        // It finds that it was recalled.
+        // The old reader finds that it was recalled.
         old.into_iter().for_each(Waker::wake);
         true
     }
 
-    /// Forgets what the reader has had, and keeps nothing more.
+    /// Drops the frames that the reader has had, and keeps no more.
     pub(super) fn keep_no_more(&self) {
         let mut state = self.state();
         let old = state.keep_no_more();
@@ -158,7 +159,7 @@ impl<B> Shared<B> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<B>> {
-        // Nothing panics under the lock, so nothing is half done.
+        // Nothing panics under the lock, so the state is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -185,7 +186,8 @@ where
 
     /// Returns the next frame of an attempt.
     pub(super) fn poll_frame(&self, number: u64, context: &mut Context<'_>) -> Polled {
-        // Wakers are other people's code: cloned before the lock is taken, and dropped behind.
+        // Wakers are foreign code: they are cloned before the lock is taken, and dropped after it
+        // is released.
         let mut waker = Some(context.waker().clone());
         loop {
             let next = self.state().next(number, &mut waker);
@@ -203,14 +205,14 @@ where
                 let next = self.state().wait(number, &mut waker);
                 return next.map_or(Poll::Pending, |recalled| Poll::Ready(Some(Err(recalled))));
             };
-            // Whoever may have it reads it: this attempt, unless it was recalled meanwhile.
+            // The current reader reads it: this attempt, unless it was recalled meanwhile.
             out.back(Some(frame.map(|frame| frame.map_err(Into::into))), told, number);
         }
     }
 }
 
 impl<B> State<B> {
-    /// Returns what is kept, or the source to be polled.
+    /// Returns a kept frame, or the source to be polled.
     fn next(&mut self, number: u64, waker: &mut Option<Waker>) -> Next<B> {
         if number != self.number {
             return Next::Ready(Some(Err(Recalled.into())));
@@ -241,7 +243,7 @@ impl<B> State<B> {
         self.pieces.pop_front()
     }
 
-    /// Returns what is to be dropped without the lock.
+    /// Returns the frames to drop after the lock is released.
     fn keep_no_more(&mut self) -> VecDeque<Piece> {
         if !std::mem::take(&mut self.is_whole) {
             return VecDeque::new();
@@ -251,7 +253,7 @@ impl<B> State<B> {
         std::mem::replace(&mut self.pieces, unread)
     }
 
-    /// Notes how to wake the reader; fails if that is somebody else.
+    /// Stores the waker of the reader; returns an error if this attempt is no longer the reader.
     fn wait(&mut self, number: u64, waker: &mut Option<Waker>) -> Option<BoxError> {
         if number != self.number {
             return Some(Recalled.into());
@@ -260,8 +262,8 @@ impl<B> State<B> {
         None
     }
 
-    /// Adds a piece that has come. If all of it is too much, nothing is kept from now on. Returns
-    /// what is to be dropped without the lock.
+    /// Adds a piece that has arrived. If all pieces together are too much, nothing is kept from now
+    /// on. Returns the frames to drop after the lock is released.
     fn add(&mut self, piece: Piece, max_bytes: usize) -> VecDeque<Piece> {
         let cost = piece.cost();
         let fits = cost <= max_bytes.saturating_sub(self.bytes);
@@ -272,14 +274,14 @@ impl<B> State<B> {
     }
 }
 
-/// The source, while somebody polls it. If that panics, the body has failed.
+/// The source, while an attempt polls it. If that panics, the body has failed.
 struct Out<'s, B> {
     shared: &'s Shared<B>,
     source: Option<Pin<Box<B>>>,
 }
 
 impl<B> Out<'_, B> {
-    /// Puts the source back, with what came of it: a frame, the end, or nothing yet.
+    /// Puts the source back, with the result of the poll: a frame, the end, or nothing yet.
     fn back(
         mut self,
         came: Option<Option<Result<Frame<Bytes>, BoxError>>>,
@@ -302,7 +304,7 @@ impl<B> Out<'_, B> {
                 Source::Over(None)
             }
             Some(Some(Ok(frame))) => {
-                // A kind of frame that nobody knows yet may be left out.
+                // A kind of frame that does not exist yet may be left out.
                 if let Ok(piece) = Piece::of(frame) {
                     dropped = state.add(piece, self.shared.max_bytes);
                 }
@@ -310,7 +312,7 @@ impl<B> Out<'_, B> {
             }
             None => source.map_or(Source::Over(None), Source::There),
         };
-        // A reader that has come meanwhile has found the source gone.
+        // A reader that was polled meanwhile did not find the source.
         let reader = if number == state.number { None } else { state.reader.take() };
         drop(state);
         drop((dropped, ended));

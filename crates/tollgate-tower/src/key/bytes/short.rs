@@ -1,8 +1,8 @@
-//! Keys that are short enough to be kept and moved as they are.
+//! Keys that are short enough to be stored and moved inline.
 
 use super::{KeyBytes, PART, TAG, Tag};
 
-/// A short key, as small as it can be kept.
+/// A short key in the smallest form.
 #[derive(Clone, Copy)]
 pub(crate) struct ShortKey {
     bytes: [u8; ShortKey::MAX],
@@ -10,7 +10,7 @@ pub(crate) struct ShortKey {
 }
 
 impl ShortKey {
-    /// An address or a hash, and some more.
+    /// An address or a hash, with some bytes to spare.
     const MAX: usize = 31;
 
     /// Returns the key that is this part alone, of at most 16 bytes.
@@ -38,7 +38,7 @@ impl From<ShortKey> for KeyBytes {
 }
 
 impl KeyBytes {
-    /// Returns the key as a short one, if it is.
+    /// Returns the key as a short one, if it fits.
     pub(crate) fn short(&self) -> Option<ShortKey> {
         if self.used > ShortKey::MAX || !self.heap.is_empty() {
             return None;

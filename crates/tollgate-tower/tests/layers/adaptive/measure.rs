@@ -1,4 +1,4 @@
-//! What becomes a sample, and when.
+//! Which responses become samples, and when.
 
 use super::{MS, Recorder, Scene, call, head, poll_once, scene, with_head};
 use crate::concurrency::{ask, request};
@@ -174,7 +174,7 @@ async fn bodies_that_are_never_polled_and_trailers_of_grpc_are_measured() {
     let law = Recorder::of(1);
     let empty =
         |_: Request<()>| async { Ok::<_, Infallible>(Response::new(Empty::<bytes::Bytes>::new())) };
-    // A server sends no empty body, and does not poll it.
+    // A server does not send an empty body, and does not poll it.
     drop(layer(&law).layer(tower::service_fn(empty)).oneshot(Request::new(())).await);
     assert_eq!(law.seen().len(), 1);
 

@@ -1,4 +1,4 @@
-//! The client's side.
+//! The client side.
 
 use crate::stub::{Stub, get, seconds};
 use std::{task::Context, time::Duration};
@@ -6,9 +6,9 @@ use tollgate::{Algorithm, Clock, Limiter, Quota};
 use tollgate_tower::client::{PaceLayer, RetryBudget, RetryLayer};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit};
 
-/// Of several policies with one name in an answer each is followed, so the tighter holds: a gateway
-/// and the service behind it may both have a policy "default".
-/// Was a fault: the client kept the last one only, and ran into the limit of the other.
+/// If an answer has several policies with one name, each is followed, so the tightest one holds: a
+/// gateway and the service behind it may both have a policy "default". Was a fault: the client kept
+/// the last one only, and exceeded the limit of the other.
 #[tokio::test(start_paused = true)]
 async fn of_two_policies_with_one_name_the_tighter_holds() {
     // A gateway and the service behind it, both with a policy "default".
@@ -21,9 +21,9 @@ async fn of_two_policies_with_one_name_the_tighter_holds() {
     assert!(server.starts()[1] >= seconds(10), "{:?}", server.starts());
 }
 
-/// A call that has to wait holds no place further in, not even where a place is taken in `poll_ready`:
-/// it lets the service go, and asks a clone of it when its turn has come.
-/// Was a fault: one server that said "in 20 s" stopped the calls to all others.
+/// A call that has to wait holds no place further in, not even one that is taken in `poll_ready`:
+/// it drops the service, and polls a clone of it when the call may start. Was a fault: one server
+/// that said "in 20 s" stopped the calls to all others.
 #[tokio::test(start_paused = true)]
 async fn who_is_paced_holds_no_place_further_in() {
     let server = Stub::scripted([(429, "retry-after: 20"), (200, "")]);
@@ -34,12 +34,12 @@ async fn who_is_paced_holds_no_place_further_in() {
     let mut waits = Box::pin(first.ready().await.unwrap().call(get("http://a/")));
     let mut context = Context::from_waker(std::task::Waker::noop());
     assert!(waits.as_mut().poll(&mut context).is_pending());
-    // Another server is not to wait for that one.
+    // Calls to another server must not wait for this one.
     assert!(second.poll_ready(&mut context).is_ready());
 }
 
-/// After `longest` one call goes ahead as a probe, however long the server says its window is.
-/// Was a fault: `w=999999999999999`, once, stopped the client for 584 years, and "10 per year" for 36
+/// After `longest` one call goes ahead as a probe, however long the server's window is. Was a
+/// fault: a single `w=999999999999999` stopped the client for 584 years, and "10 per year" for 36
 /// days.
 #[tokio::test(start_paused = true)]
 async fn a_window_without_end_does_not_stop_a_client_for_ever() {
@@ -94,9 +94,8 @@ fn names_of_policies_are_bounded() {
     assert!(16 * kept <= 1024, "sixteen such policies are {} bytes", 16 * kept);
 }
 
-/// Who does not repeat pays nothing.
-/// Was a fault: in a runtime without timers each refusal took a repeat out of the budget, which clones
-/// in other runtimes share, and nothing was repeated.
+/// A call that is not repeated costs nothing. Was a fault: in a runtime without timers each refusal
+/// took a repeat out of the budget, which clones in other runtimes share, and nothing was repeated.
 #[test]
 fn a_repeat_that_is_not_sent_costs_the_budget_nothing() {
     let budget = RetryBudget::builder().percent(100).min_per_second(0);
@@ -115,9 +114,10 @@ fn a_repeat_that_is_not_sent_costs_the_budget_nothing() {
     assert_eq!(budget.balance(), 1);
 }
 
-/// Of one's own quota only that is given back what time has not given back, whatever the algorithm.
-/// Was a fault (3, in ends.rs): a call that waited for a stopped server until its permit had come back
-/// gave it back once more when it left, out of what others had taken meanwhile.
+/// A dropped call gives back only those permits of the client's own quota that have not refilled,
+/// whatever the algorithm. Was a fault (3, in ends.rs): a call that waited for a stopped server
+/// until its permit had refilled gave it back once more when it was dropped, although others had
+/// taken it meanwhile.
 #[tokio::test(start_paused = true)]
 async fn who_leaves_late_does_not_give_back_what_others_have_taken() {
     for algorithm in Algorithm::ALL {
@@ -130,14 +130,14 @@ async fn who_leaves_late_does_not_give_back_what_others_have_taken() {
         let mut waits = Box::pin(client.clone().oneshot(get("http://a/")));
         super::poll_once(waits.as_mut());
         assert_eq!(limiter.available(), 0, "{algorithm}");
-        // Three minutes on both permits are back, and others take them.
+        // After three minutes both permits are back, and others take them.
         tokio::time::advance(seconds(180)).await;
         for _ in 0..2 {
             client.clone().oneshot(get("http://b/")).await.unwrap();
         }
         drop(waits);
         assert_eq!(limiter.available(), 0, "{algorithm}: three in one minute");
-        // Who leaves at once gives back.
+        // A call that is dropped at once gives back.
         tokio::time::advance(seconds(180)).await;
         let mut waits = Box::pin(client.clone().oneshot(get("http://a/")));
         super::poll_once(waits.as_mut());

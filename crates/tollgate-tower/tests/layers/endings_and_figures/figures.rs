@@ -1,4 +1,4 @@
-//! What clients are told, compared with what is so.
+//! The figures that clients get, compared with the true state.
 
 use super::{ask, get, manual, status};
 use http::{HeaderName, Request, Response};
@@ -16,7 +16,7 @@ use tower::{Layer, ServiceExt};
 
 const USED: HeaderName = HeaderName::from_static("x-used");
 
-/// A service that says what was used, by the path.
+/// A service that reports the used permits, by the path.
 async fn used(request: Request<String>) -> Result<Response<String>, Infallible> {
     let used = request.uri().path().trim_start_matches('/').to_owned();
     Ok(Response::builder().header(USED, used).body(String::new()).unwrap())
@@ -26,8 +26,8 @@ fn number(response: &Response<impl Sized>, name: &str) -> u64 {
     response.headers()[name].to_str().unwrap().parse().unwrap()
 }
 
-/// Asks for `actual` with an estimate of `cost`, and then again for 1, so that the store tells how it
-/// is. Returns (remaining, reset) as told after settling, and as it is.
+/// Sends a request for `actual` with an estimate of `cost`, and then another for 1, which shows the
+/// state of the store. Returns (remaining, reset) as reported after settling, and as they are.
 async fn told_and_true(
     algorithm: Algorithm,
     before: u64,
@@ -56,15 +56,15 @@ async fn told_and_true(
         }
     }
     let told = send(&format!("/{actual}")).await.unwrap();
-    // A request that costs 1: what it is told is what is left after it.
+    // A request that costs 1: its response reports the state after it.
     let after = send("/1?").await.unwrap();
     [told, after]
 }
 
-/// Was a fault, medium: `corrected` moves the reset by the time of so many permits at the rate of the
-/// quota. That is GCRA; a window ends when it ends. A user sees `X-RateLimit-Reset` and `t` that
-/// are too early (36 s told, 60 s true) or too late (84 s told). Right: what the store says to the
-/// next request.
+/// Was a fault, medium: `corrected` moves the reset by the refill time of the difference at the
+/// rate of the quota. That is right for GCRA, but a window ends at its fixed time. Users see
+/// `X-RateLimit-Reset` and `t` that are too early (36 s instead of 60 s) or too late (84 s instead
+/// of 60 s). Right: the figures that the store gives to the next request.
 #[tokio::test]
 async fn what_is_told_after_settling_is_what_is_so() {
     let mut wrong = Vec::new();
@@ -77,8 +77,8 @@ async fn what_is_told_after_settling_is_what_is_so() {
             if told.0.checked_sub(1) != Some(after.0) {
                 wrong.push(format!("{row}: {} left, then {}", told.0, after.0));
             }
-            // One more permit of GCRA is back 3 s later; windows end when they end. What is left of
-            // a sliding counter goes little by little, so it is near.
+            // One more permit of GCRA is back 3 s later; windows end at fixed times. The rest of a
+            // sliding counter fades gradually, so its value is close but not equal.
             let is_right = match algorithm {
                 Algorithm::Gcra => told.1 + 3 == after.1,
                 _ if before + actual == 0 => true,
@@ -93,7 +93,7 @@ async fn what_is_told_after_settling_is_what_is_so() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Was a fault, medium: What it leads to: a client that comes back at the reset finds half of its
+/// Was a fault, medium: The consequence: a client that retries at the reset finds half of its
 /// quota, by every algorithm but GCRA.
 #[tokio::test]
 async fn a_client_that_waits_for_the_reset_it_was_told_has_its_whole_quota() {
@@ -129,7 +129,7 @@ async fn a_client_that_waits_for_the_reset_it_was_told_has_its_whole_quota() {
 
 /// Was a fault, medium: With `Legacy::Epoch` the layer writes `Date` from the time of the decision,
 /// and the server then adds none. A response that took five minutes says it is five minutes old:
-/// caches count that as its age, and with a clock that has drifted (a suspended machine,
+/// caches count that as its age. With a clock that has drifted (a suspended machine,
 /// `Clock::to_wall` is measured at the start) every response has a wrong `Date`, where hyper would
 /// have sent a right one. Right: the time when the response is made.
 #[tokio::test]
@@ -151,11 +151,12 @@ async fn the_date_is_that_of_the_response() {
         }
     });
     let response = limits.layer(slow).oneshot(get("/")).await.unwrap();
-    // The work takes five minutes from 08:49:37 on. A cache takes the Date for the age of a response.
+    // The work takes five minutes from 08:49:37 on. A cache computes the age of a response from
+    // `Date`.
     assert_eq!(response.headers()["date"], "Sun, 06 Nov 1994 08:54:37 GMT");
 }
 
-/// Was a fault, low: A response with `NotRun` tells one less than there is. Right: what is left after
+/// Was a fault, low: A response with `NotRun` reports one permit too few. Right: the permits after
 /// giving back.
 #[tokio::test]
 async fn what_did_not_run_is_told_as_given_back() {
@@ -170,8 +171,8 @@ async fn what_did_not_run_is_told_as_given_back() {
     assert_eq!(response.headers()["ratelimit"], "\"p\";r=5");
 }
 
-/// Was a fault, low: "If no wait can help, no time is told at all" (src/answer.rs:20), but `t` is
-/// told, and who waits for it is refused again. Right: one of them.
+/// Was a fault, low: "If no wait can help, the response has no time" (src/answer.rs), but it has a
+/// `t`, and a client that waits for it is refused again. Right: one of them.
 #[tokio::test]
 async fn a_refusal_that_no_wait_helps_tells_no_time() {
     let (builder, _, _hand) = manual();
@@ -184,9 +185,9 @@ async fn a_refusal_that_no_wait_helps_tells_no_time() {
     assert_eq!(refused.headers()["ratelimit"], "\"p\";r=4");
 }
 
-/// Was a fault, low: 64 policies make `x-tollgate-policies` of 26 KB, which clients of HTTP/2 refuse
-/// (16 KB by default in hyper), so that the whole response is lost. All other headers have a bound.
-/// Right: `LIST_MAX`.
+/// Was a fault, low: 64 policies make `x-tollgate-policies` of 26 KB, which clients of HTTP/2
+/// refuse (16 KB by default in hyper), so that the whole response is lost. All other headers have a
+/// bound. Right: `LIST_MAX`.
 #[tokio::test]
 async fn debug_headers_stay_within_what_clients_take() {
     let builder = (0..64).fold(RateLimitLayer::builder(), |builder, number| {
@@ -199,9 +200,9 @@ async fn debug_headers_stay_within_what_clients_take() {
     assert!(length <= 8192, "{length} bytes of headers");
 }
 
-/// Was a fault, low: A client without a token is told by `ConcurrencyLayer::keyed` that it "may not
-/// pass", as if it were on a deny list, and by `RateLimitLayer` that it did not say who it is.
-/// Right: the latter.
+/// Was a fault, low: If a client has no token, `ConcurrencyLayer::keyed` answers that it "may not
+/// pass", as if it were on a deny list, and `RateLimitLayer` answers that the request does not
+/// identify its sender. Right: the latter.
 #[tokio::test]
 async fn nobody_known_is_told_the_same_by_both_layers() {
     use http_body_util::BodyExt;
@@ -215,10 +216,10 @@ async fn nobody_known_is_told_the_same_by_both_layers() {
     assert_eq!(refused, rate);
 }
 
-/// Was a fault, medium: After settling upwards, `t` and `Retry-After` on success are for a call that
-/// costs as much as this one *actually* did, although the next one asks for the estimate: 60 s
-/// told, 3 s true, by GCRA too. Clients of an LLM budget with low estimates stand still twenty
-/// times too long. Right: the time at which the same request passes again.
+/// Was a fault, medium: After settling upwards, `t` and `Retry-After` on success are for a call
+/// that costs as much as this one *actually* did, although the next one costs the estimate: 60 s
+/// instead of 3 s, by GCRA too. Clients of an LLM budget with low estimates wait twenty times too
+/// long. Right: the time at which the same request passes again.
 #[tokio::test]
 async fn who_was_settled_into_debt_and_waits_as_told_is_let_in() {
     let mut wrong = Vec::new();
@@ -242,7 +243,7 @@ async fn who_was_settled_into_debt_and_waits_as_told_is_let_in() {
             assert_eq!(next.status(), 429);
             let (really, reset) =
                 (number(&next, "retry-after"), number(&next, "x-ratelimit-reset"));
-            // Only GCRA knows when the next permit comes; others tell when all are back.
+            // Only GCRA knows when the next permit comes; the others report when all are back.
             let latest = if algorithm == Algorithm::Gcra { really } else { reset };
             if !(really..=latest).contains(&wait) {
                 wrong.push(format!("{algorithm} {cost}->{actual}: told {wait} s, is {really} s"));
@@ -252,7 +253,8 @@ async fn who_was_settled_into_debt_and_waits_as_told_is_let_in() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// No fault: what is left after settling is what is so, with bursts and for quotas that do not come back.
+/// No fault: the remaining permits after settling are exact, with bursts and for quotas that do not
+/// refill.
 #[tokio::test]
 async fn what_is_left_after_settling_is_what_is_so() {
     let quotas = [Quota::per_minute(20).burst(7), Quota::per_second(3).burst(30), Quota::once(12)];
@@ -266,7 +268,7 @@ async fn what_is_left_after_settling_is_what_is_so() {
             let told = told.await.unwrap();
             let told = told.headers()["ratelimit"].to_str().unwrap();
             let told: u64 = told[6..].split(';').next().unwrap().parse().unwrap();
-            // The store is asked for all of it, and says what it has.
+            // A demand for the whole capacity makes the store report its remaining permits.
             let stored = store::Policy::new("p", quota).unwrap();
             let mut key = KeyBytes::new();
             let _known = Key::global().find(&Info::of(&get("/")), &mut key);
@@ -278,10 +280,10 @@ async fn what_is_left_after_settling_is_what_is_so() {
 }
 
 /// Was a fault: a cost that was settled upwards by more than a debt can hold was not charged at
-/// all. Of `Quota::once(20)` somebody used 1000 for 1, again and again; a prepaid budget of a megabyte
-/// gave any number of gigabytes (`Settle::body_bytes`). For quotas that come back it took absurd numbers,
-/// which a fault further in may send (`x-tokens-used` below zero, as an unsigned number). Right: as much
-/// debt as fits (`Reservation::settle`).
+/// all. A client used 1000 of `Quota::once(20)` for 1, again and again; a prepaid budget of a
+/// megabyte gave any number of gigabytes (`Settle::body_bytes`). For quotas that refill it took
+/// absurd numbers, which a fault further in may send (`x-tokens-used` below zero, as an unsigned
+/// number). Right: as much debt as fits (`Reservation::settle`).
 #[tokio::test]
 async fn a_cost_beyond_all_bounds_is_charged_as_far_as_it_goes() {
     let mut wrong = Vec::new();

@@ -1,4 +1,4 @@
-//! How layers are put together, and what that leads to.
+//! How layers are combined, and the consequences.
 
 use super::{get, hello, status};
 use crate::away::Away;
@@ -8,9 +8,9 @@ use tollgate::{Clock, Quota, store::MemoryStore};
 use tollgate_tower::{ConcurrencyLayer, Info, Key, Peer, Policy, RateLimitLayer, key::KeyBytes};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit};
 
-/// Was a fault, medium: "api" with the tier "paid" and a policy "api/paid" are one policy in the store:
-/// each request is charged twice, here one passes of three. TG-L03 is there for this and looks at
-/// the names of policies only. Right: an error at build.
+/// Was a fault, medium: "api" with the tier "paid" and a policy "api/paid" are one policy in the
+/// store: each request is charged twice, and here one of three passes. TG-L03 should catch this,
+/// but checks the names of policies only. Right: an error at build.
 #[tokio::test]
 async fn a_tier_has_no_name_of_another_policy() {
     let built = RateLimitLayer::builder()
@@ -31,11 +31,11 @@ async fn a_tier_has_no_name_of_another_policy() {
     }
 }
 
-/// Was a fault, medium: A service that was polled ready may hold something for the call to come (a
-/// place of `tower::limit::ConcurrencyLimit`, of a `Buffer`). If the call is refused, it stays in
-/// the service until the next call or the end. Where a service lives as long as its connection
-/// (hyper's own `serve_connection` with a service of one's own, a clone per client), refused
-/// clients that stay connected block all others. Right: it is let go of.
+/// Was a fault, medium: A service that was polled ready may hold a resource for the coming call (a
+/// slot of `tower::limit::ConcurrencyLimit`, of a `Buffer`). If the call is refused, the resource
+/// stays in the service until the next call or the end. If a service lives as long as its
+/// connection (hyper's own `serve_connection` with a custom service, a clone per client), refused
+/// clients that stay connected block all others. Right: the resource is released.
 #[tokio::test]
 async fn a_refusal_lets_go_of_the_place_that_was_ready() {
     let limits =
@@ -43,7 +43,7 @@ async fn a_refusal_lets_go_of_the_place_that_was_ready() {
     assert_eq!(status(&limits).await, 200);
     let mut first = limits.layer(ConcurrencyLimit::new(tower::service_fn(hello), 1));
     let mut second = first.clone();
-    // As a server does that has one service for each connection, which stays open.
+    // As in a server that has one service for each connection, which stays open.
     let refused = first.ready().await.unwrap().call(get("/")).await.unwrap();
     assert_eq!(refused.status(), 429);
     let mut context = Context::from_waker(std::task::Waker::noop());
@@ -64,11 +64,11 @@ async fn a_full_room_lets_go_of_the_place_that_was_ready() {
     assert!(second.poll_ready(&mut context).is_ready(), "an idle connection has the only place");
 }
 
-/// Was a fault, medium: With `wait_up_to` all who wait are told the same time, wake together and ask;
-/// one passes. 200 requests are 20100 questions to the store, 2000 are two millions: the square of
-/// the crowd, just when there is one. Nor is there a bound on how many wait ("every queue has a
-/// bound"): whoever sends enough holds as many requests, bodies and connections as it likes. Right:
-/// a bounded number, each asking about once.
+/// Was a fault, medium: With `wait_up_to` all waiting requests get the same time, wake together and
+/// try again; one passes. 200 requests make 20100 store calls, 2000 make two million: the square of
+/// the number of requests, just under load. Nor is there a bound on how many wait ("every queue has
+/// a bound"): a client that sends enough holds as many requests, bodies and connections as it
+/// likes. Right: a bounded number, each with about one try.
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_do_not_all_ask_for_each_permit() {
     let store = Away::new(MemoryStore::builder().clock(Clock::tokio()).build().unwrap());
@@ -93,13 +93,13 @@ async fn those_who_wait_do_not_all_ask_for_each_permit() {
     assert!(asked <= 10 * many, "{many} requests ask {asked} times");
 }
 
-/// Was a fault, low: A client of an axum service that says `content-type: application/grpc` is counted
-/// by the path it writes, where others have no route: each path (`/files/1`, `/files/2`) is a quota
-/// of its own, and refusals are HTTP 200. Right: a path is a route only where somebody has said
-/// that this is a server of gRPC.
+/// Was a fault, low: If a client of an axum service says `content-type: application/grpc`, it is
+/// counted by the path it writes, where others have no route: each path (`/files/1`, `/files/2`) is
+/// a quota of its own, and refusals are HTTP 200. Right: a path is a route only if the setup says
+/// that this is a gRPC server.
 #[test]
 fn nobody_chooses_a_route_by_a_header() {
-    // Around a whole router there is no route: all of one address are one...
+    // Around a whole router there is no route: all requests of one address share a key...
     let key = Key::all([Key::peer(), Key::route().or_anonymous()]);
     let found = |path: &str, kind: Option<&'static str>| {
         let mut request = Request::post(path).body(()).unwrap();
@@ -117,10 +117,10 @@ fn nobody_chooses_a_route_by_a_header() {
     assert_eq!(found("/files/1", grpc), found("/files/2", grpc), "a key for each path");
 }
 
-/// Was a fault, low: `Mode::Percent(50)` of a policy without a key (the default!) is enforced for all
-/// or for nobody, as one hash falls. Who brings in a global limit by docs/http.md ("`Shadow`, then
-/// `Percent(1)`") changes nothing at each step, and then everything. Right: refused at build, or
-/// decided per request.
+/// Was a fault, low: `Mode::Percent(50)` of a policy without a key (the default!) is enforced for
+/// all requests or for none, depending on one hash. A user who introduces a global limit by
+/// docs/http.md ("`Shadow`, then `Percent(1)`") changes nothing at each step, and then everything.
+/// Right: refused at build, or decided per request.
 #[tokio::test]
 async fn a_percentage_of_one_key_is_refused() {
     let policy = Policy::new("global", Quota::once(1)).mode(tollgate_tower::Mode::Percent(50));
@@ -129,8 +129,8 @@ async fn a_percentage_of_one_key_is_refused() {
 }
 
 /// Was a fault, low: The example estimates 1400 tokens for a prompt without a `Content-Length`
-/// (chunked, as most clients of streams send), of a budget of 1000: it is refused for ever, and
-/// told "ask for less". Right: an estimate that can pass.
+/// (chunked, as most clients of streams send), of a budget of 1000: it is refused for ever, with
+/// the advice "ask for less". Right: an estimate that can pass.
 #[tokio::test]
 async fn the_example_takes_a_prompt_of_unknown_length() {
     let app = crate::llm_budget::app().unwrap();
@@ -141,9 +141,9 @@ async fn the_example_takes_a_prompt_of_unknown_length() {
     assert_eq!(response.status(), 200, "{:?}", response.headers());
 }
 
-/// Was a fault, low: Who tests an axum app as axum's documentation says, with `MockConnectInfo`, gets 403
-/// for everything: `Info::peer` reads `ConnectInfo` and not what axum itself falls back to. Right: the
-/// same address that the extractor sees.
+/// Was a fault, low: A test of an axum app that follows axum's documentation, with
+/// `MockConnectInfo`, gets 403 for every request: `Info::peer` reads `ConnectInfo` and not axum's
+/// own fallback. Right: the same address that the extractor sees.
 #[cfg(feature = "axum")]
 #[test]
 fn the_address_of_a_mock_is_one() {
@@ -153,9 +153,9 @@ fn the_address_of_a_mock_is_one() {
     assert_eq!(Info::of(&request).peer(), Some(address));
 }
 
-/// Was a fault, low: The example locks an address out for an hour after five `GET /login` (a crawler, the
-/// form itself, a preview of a link): 405 and 400 are failures, too, and no guesses. Whoever copies it
-/// locks out an office behind one address. Right: wrong passwords are charged.
+/// Was a fault, low: The example locks an address out for an hour after five `GET /login` (a
+/// crawler, the form itself, a preview of a link): 405 and 400 are failures, too, but not guesses.
+/// A user who copies it locks out an office behind one address. Right: wrong passwords are charged.
 #[cfg(feature = "axum")]
 #[tokio::test]
 async fn the_example_counts_guesses_only() {

@@ -1,4 +1,4 @@
-//! What a client learns and does.
+//! The limits that a client learns, and its behaviour.
 
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
 use std::{
@@ -25,10 +25,9 @@ fn read(status: StatusCode, fields: &[(&'static str, &'static str)]) -> Learned 
     Reader::new().read(status, &headers, WALL)
 }
 
-/// docs/clients.md: a repeat comes "never before the time that the server names". Of a refusal without
-/// `Retry-After` (X, GitHub) the latest reset of what is used up counts.
-/// Was a fault (8): it was repeated after a pause of 100 ms at most, unless there was a `PaceLayer`
-/// inside.
+/// docs/clients.md: a repeat comes "never before the time that the server names". If a refusal has
+/// no `Retry-After` (X, GitHub), the latest reset of an exhausted policy counts. Was a fault (8):
+/// it was repeated after a pause of 100 ms at most, unless there was a `PaceLayer` inside.
 #[tokio::test(start_paused = true)]
 async fn a_repeat_waits_for_the_reset_that_was_named() {
     for (name, value) in [("ratelimit", r#""p";r=0;t=5"#), ("x-ratelimit-reset", "5")] {
@@ -52,9 +51,9 @@ async fn a_repeat_waits_for_the_reset_that_was_named() {
     }
 }
 
-/// GitHub answers 403 or 429 when its primary limit is used up, with `x-ratelimit-remaining: 0` and no
-/// `Retry-After` ("Troubleshooting the REST API"): a refusal of the client.
-/// Was a fault (9): the 403 was not repeated, and paid into the budget of repeats as a success.
+/// GitHub answers 403 or 429 when its primary limit is used up, with `x-ratelimit-remaining: 0` and
+/// no `Retry-After` ("Troubleshooting the REST API"): a refusal of the client. Was a fault (9): the
+/// 403 was not repeated, and paid into the retry budget as a success.
 #[test]
 fn a_403_with_nothing_left_is_a_refusal() {
     let fields = [
@@ -63,12 +62,12 @@ fn a_403_with_nothing_left_is_a_refusal() {
         ("x-ratelimit-reset", "1800000060"),
     ];
     assert_eq!(read(StatusCode::FORBIDDEN, &fields).refusal, Some(Refusal::Client));
-    // One that is forbidden for another reason stays as it is.
+    // A 403 for another reason stays as it is.
     let fields = [("x-ratelimit-limit", "60"), ("x-ratelimit-remaining", "42")];
     assert_eq!(read(StatusCode::FORBIDDEN, &fields).refusal, None);
 }
 
-/// Returns the percentage of a quota's rate that a client gets which follows its server.
+/// Returns the percentage of a quota's rate that a client gets if it follows its server.
 async fn percent_of(quota: Quota, pace: PaceBuilder) -> u128 {
     const CALLS: u64 = 400;
     let clock = Clock::tokio();
@@ -92,9 +91,9 @@ async fn percent_of(quota: Quota, pace: PaceBuilder) -> u128 {
     best * 100 / u128::from(quota.count()) / clock.now().since(start).as_nanos()
 }
 
-/// Times are told in whole seconds, and windows, too. So of a burst of less than a second's worth a
-/// client gets one each second at best, as docs/clients.md says with these figures.
-/// Was a fault (10): it said "70 % at least; all of it with `Spend::Burst`" of all quotas.
+/// Times and windows are reported in whole seconds. So if the burst is less than a second's worth,
+/// a client gets one burst each second at best, as docs/clients.md says with these figures. Was a
+/// fault (10): it said "70 % at least; all of it with `Spend::Burst`" of all quotas.
 #[tokio::test(start_paused = true)]
 async fn a_burst_of_less_than_a_second_is_followed_as_said() {
     // per second, burst, percent of the rate with `Burst`, and by default
@@ -120,8 +119,8 @@ async fn a_burst_of_less_than_a_second_is_followed_as_said() {
     }
 }
 
-/// The way out that docs/clients.md names: a client that knows such a quota has one of its own, with a
-/// smaller burst.
+/// The solution that docs/clients.md names: a client that knows such a quota has one of its own,
+/// with a smaller burst.
 #[tokio::test(start_paused = true)]
 async fn a_burst_of_less_than_a_second_is_followed_by_who_knows_it() {
     let own = Limiter::builder(Quota::per_second(5).burst(1)).clock(Clock::tokio()).build();
@@ -131,8 +130,8 @@ async fn a_burst_of_less_than_a_second_is_followed_by_who_knows_it() {
 }
 
 /// Atlassian writes resets without seconds (`yyyy-MM-ddTHH:mmZ`, JRACLOUD-69262): the full minute.
-/// Was a fault (11): they counted as malformed, and where there was no `Retry-After` a client probed
-/// each second.
+/// Was a fault (11): they counted as malformed, and without a `Retry-After` a client probed each
+/// second.
 #[test]
 fn a_timestamp_may_have_no_seconds() {
     let fields = [
@@ -157,10 +156,9 @@ fn what_is_wrong_with_a_client_has_a_code() {
 }
 
 /// docs/clients.md promises no refusals "once an answer has come". A server may count two calls in
-/// another order than they were started (two connections), and answer the one first that it counted
-/// last.
-/// Was a fault (18): the other answer raised what was left, and a call too many was sent. With ten
-/// callers over loopback, 7 of 60 runs of 5 s had one refusal each.
+/// another order than they were started (two connections), and answer first the call that it
+/// counted last. Was a fault (18): the other answer raised the remaining calls, and one call too
+/// many was sent. With ten callers over loopback, 7 of 60 runs of 5 s had one refusal each.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_was_overtaken_raises_nothing() {
     let calls = Arc::new(Mutex::new(Vec::new()));
@@ -175,7 +173,7 @@ async fn an_answer_that_was_overtaken_raises_nothing() {
         let request = Request::get("http://x/").body(()).unwrap();
         tokio::spawn(pace.clone().oneshot(request))
     };
-    // Lets those who may start do so, and returns whom they have called.
+    // Lets the calls start that may, and returns those that have arrived.
     let arrived = async || {
         tokio::time::advance(Duration::from_millis(1)).await;
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! What a server tells, and whom it charges.
+//! The figures that a server reports, and the requests that it charges.
 
 use super::{ask, get, hello, joined};
 use crate::llm_budget;
@@ -26,10 +26,11 @@ fn names(over: Option<&OverLimit>) -> String {
     names.join(" ")
 }
 
-/// Was a fault, medium: Two layers of which each exceeds a policy: the inner one takes away what
-/// the outer one told the service, and the outer one what the inner one told those further out.
+/// Was a fault, medium: Two layers, each with an exceeded policy: the inner one overwrites the mark
+/// of the outer one for the service, and the outer one overwrites the mark of the inner one for
+/// layers further out.
 ///
-/// Right: an `OverLimit` names all that is exceeded.
+/// Right: an `OverLimit` names all exceeded policies.
 #[tokio::test]
 async fn each_layer_tells_what_is_exceeded() {
     let (outer, inner) = (tags("outer"), tags("inner"));
@@ -44,13 +45,13 @@ async fn each_layer_tells_what_is_exceeded() {
     assert_eq!(heard, Bytes::from("inner outer"), "the service");
 }
 
-/// Was a fault, medium: The issue wants 429 for a client over its share and 503 for overload, and
-/// the table in docs/http.md says "503 if it is not the client's fault". A client whose first
-/// request finds a limit over all used up is told 429 and `quota-exceeded`, as if it were its own.
+/// Was a fault, medium: The issue requires 429 for a client over its share and 503 for overload,
+/// and the table in docs/http.md says "503 if it is not the client's fault". A client whose first
+/// request finds a shared limit used up gets 429 and `quota-exceeded`, as if it were its own limit.
 /// The same limit in a `ConcurrencyLayer` is 503. A hook can change the status, but neither the
-/// problem nor the status of gRPC.
+/// problem nor the gRPC status.
 ///
-/// Right: 503, or a setter as `ConcurrencyLayerBuilder::refusal` to say so.
+/// Right: 503, or a setter like `ConcurrencyLayerBuilder::refusal`.
 #[tokio::test]
 async fn a_limit_over_all_is_no_fault_of_the_client() {
     let limits = RateLimitLayer::builder()
@@ -73,7 +74,7 @@ async fn a_limit_over_all_is_no_fault_of_the_client() {
     assert_eq!(response.headers()["grpc-status"], "14", "UNAVAILABLE");
 }
 
-/// Of several that refuse, that with the longest wait says why.
+/// If several policies refuse, the one with the longest wait gives the reason.
 #[tokio::test]
 async fn the_share_of_a_client_is_told_as_such_beside_a_limit_over_all() {
     for (mine, all, expected) in [
@@ -91,9 +92,9 @@ async fn the_share_of_a_client_is_told_as_such_beside_a_limit_over_all() {
 }
 
 /// Was a fault, medium: A response that comes later than `settle_within` keeps its estimate, as the
-/// docs say, but the client is told as if the rest had been given back.
+/// docs say, but the headers look as if the rest had been given back.
 ///
-/// Right: 900 are left of 1000, so 900 are told.
+/// Right: 900 are left of 1000, so the headers say 900.
 #[tokio::test]
 async fn what_came_too_late_is_not_told_as_given_back() {
     for algorithm in [
@@ -121,14 +122,15 @@ async fn what_came_too_late_is_not_told_as_given_back() {
         });
         let told = limits.layer(late).oneshot(get()).await.unwrap();
         let told = joined(told.headers(), "ratelimit");
-        // The next one says what is so: its own estimate stays, because its response says nothing.
+        // The next response shows the true state: its own estimate stays, because it reports no
+        // cost.
         let so = joined(ask(&limits).await.headers(), "ratelimit");
         assert!(so.contains(";r=800;"), "{algorithm:?}: {so}");
         assert!(told.contains(";r=900;"), "{algorithm:?}: {told}");
     }
 }
 
-/// The same for what never ran, and what cost more is told.
+/// The same for a request that never ran; if the cost was higher, the headers report that.
 #[tokio::test]
 async fn what_was_shed_too_late_is_not_told_as_given_back() {
     for (is_shed, used, expected) in [(true, 30, ";r=900;"), (false, 150, ";r=850;")] {
@@ -159,7 +161,7 @@ async fn what_was_shed_too_late_is_not_told_as_given_back() {
 /// `cost_by_length(unknown)` charges `unknown` for them, so a router with a limit on upload bytes
 /// charges every page for a large upload.
 ///
-/// Right: nothing.
+/// Right: no charge.
 #[tokio::test]
 async fn a_request_without_a_body_has_no_bytes() {
     let policy = Policy::new("uploads", Quota::per_hour(1_000)).cost_by_length(400);
@@ -198,13 +200,13 @@ async fn a_body_of_unknown_length_is_charged_as_such() {
     }
 }
 
-/// Was a fault, medium: Bytes and tokens are told to clients as requests, unless one knows of
+/// Was a fault, medium: Clients read bytes and tokens as requests, unless the user knows of
 /// `Policy::unit`, which docs/http.md does not name: "1000 requests per 86400 s". By the draft a
-/// policy without `qu` counts requests, so a client that paces itself believes it has so many. The
-/// example `llm_budget` has that fault itself.
+/// policy without `qu` counts requests, so a client that paces itself believes it has that many.
+/// The example `llm_budget` has that fault itself.
 ///
-/// Right: `cost_by_length` and `Settle::body_bytes` are `content-bytes` unless something else is
-/// said; the example says `.unit(Unit::Other("tokens".into()))`.
+/// Right: `cost_by_length` and `Settle::body_bytes` are `content-bytes` by default; the example
+/// sets `.unit(Unit::Other("tokens".into()))`.
 #[tokio::test]
 async fn what_is_no_request_is_not_told_as_one() {
     let quota = Quota::per_hour(1_000);
@@ -233,7 +235,7 @@ async fn what_is_no_request_is_not_told_as_one() {
 
 /// Was a fault, low: A name that is not ASCII is `"%C3%A9"` in the headers and `é` in
 /// `violated-policies`, so a client cannot find which policy of the headers it has exceeded. And
-/// the policies `é` and `%C3%A9` are two to `build` and one to clients.
+/// `é` and `%C3%A9` are two policies to `build` and one to clients.
 ///
 /// Right: one name, everywhere.
 #[tokio::test]
@@ -252,11 +254,11 @@ async fn a_policy_has_one_name() {
     assert!(told.starts_with(&format!("\"{name}\"")), "{name} is not in {told}");
 }
 
-/// Was a fault, low: A service further in that hands on an answer of revision 07 (`RateLimit:
-/// limit=100, remaining=50, reset=30`) keeps its line, and ours is added. Together they are neither
-/// a dictionary nor a list, so a client can read neither; our own reader drops both.
+/// Was a fault, low: If a service further in forwards a response of revision 07 (`RateLimit:
+/// limit=100, remaining=50, reset=30`), its line stays, and ours is added. Together they are
+/// neither a dictionary nor a list, so a client can read neither; our own reader drops both.
 ///
-/// Right: what parses as a list stays, what does not is taken off.
+/// Right: lines that parse as a list stay, others are removed.
 #[tokio::test]
 async fn what_another_generation_tells_does_not_spoil_ours() {
     let policy = Policy::new("p", Quota::per_hour(9));

@@ -1,4 +1,4 @@
-//! What is seen before, or with, the first request.
+//! Errors and hints before, or with, the first request.
 
 use http::{Request, StatusCode};
 use tollgate::Quota;
@@ -21,7 +21,7 @@ fn code(policy: Policy) -> Option<&'static str> {
 /// many. Then all clients are counted as the proxy, which is what TG-K51 warns of, and nothing is
 /// logged.
 ///
-/// Right: a hint if the header that is read is there and is not believed.
+/// Right: a hint if the header that is read is present and not believed.
 #[test]
 fn a_header_that_is_there_and_not_believed_is_told_of() {
     let request = Request::builder()
@@ -42,16 +42,17 @@ fn a_header_that_is_there_and_not_believed_is_told_of() {
     }
 }
 
-/// Was a fault, medium: A tier without a limit (staff, probes of one's own) cannot be said, and the
-/// reason given is wrong: "a cost of 1 is more than the 0 permits that there can ever be". `answer`
-/// knows unlimited quotas, `Limiter` takes them, and so does a policy whose cost is a closure.
+/// Was a fault, medium: A tier without a limit (staff, your own probes) cannot be built, and the
+/// error gives a wrong reason: "a cost of 1 is more than the 0 permits that there can ever be".
+/// `answer` supports unlimited quotas, `Limiter` accepts them, and so does a policy whose cost is a
+/// closure.
 ///
-/// Right: it builds; nobody in it is refused or told of it.
+/// Right: it builds; its requests are neither refused nor reported.
 #[tokio::test]
 async fn a_tier_may_be_unlimited() {
     let policy = Policy::new("users", Quota::per_second(5)).tier("staff", Quota::unlimited());
     let staff = policy.tier_by(|info| info.uri().path().contains("staff").then_some(0));
-    // With a second policy it goes the long way.
+    // With a second policy it takes the general path.
     let builder = || RateLimitLayer::builder().policy(staff.clone());
     for builder in [
         builder(),
@@ -73,7 +74,7 @@ async fn a_tier_may_be_unlimited() {
 }
 
 /// Was a fault, low: docs/http.md has "none per second" as the example of TG-L07, "the quota cannot
-/// be". It is told as TG-L10, which speaks of a cost nobody has set.
+/// be". The error is TG-L10, which names a cost that the user has not set.
 ///
 /// Right: one of them.
 #[test]
@@ -83,9 +84,9 @@ fn a_quota_of_nothing_is_told_as_such() {
     }
 }
 
-/// Was a fault, low: `0.0.0.0/1`, `128.0.0.0/2` and `192.0.0.0/3` are every address of IPv4 that a
-/// client can have: what is left is multicast and reserved. The docs promise this for "all of
-/// public IPv6".
+/// Was a fault, low: `0.0.0.0/1`, `128.0.0.0/2` and `192.0.0.0/3` are every IPv4 address that a
+/// client can have: the rest is multicast and reserved. The docs promise this for "all of public
+/// IPv6".
 ///
 /// Right: TG-K01.
 #[test]
@@ -98,9 +99,9 @@ fn all_of_unicast_is_everybody() {
     assert_eq!(code(Policy::new("p", Quota::per_second(1)).key(key)), None);
 }
 
-/// Was a fault, low: Each of these is taken, and does not do what it says: a tier without a name is
-/// told as `p/`; of three costs the last holds; and who charges no status at all limits only what
-/// is in the air.
+/// Was a fault, low: Each of these builds, and does not do what it says: a tier without a name is
+/// reported as `p/`; of three costs the last holds; and a policy that charges no status at all
+/// limits only requests in flight.
 ///
 /// Right: refused, as `memory` beside `store` is (TG-L12).
 #[test]

@@ -1,4 +1,4 @@
-//! Requests that pass and never run give back what they took.
+//! Requests that pass and never run give back their charge.
 
 use super::{answer, ask, one, request, status};
 use std::{
@@ -23,7 +23,7 @@ async fn what_never_ran_costs_nothing() {
         answer(request)
     }));
     for _ in 0..10 {
-        // Called, and dropped before anybody polled.
+        // Called, and dropped before the first poll.
         drop(service.ready().await.unwrap().call(request("/", "a")));
     }
     for _ in 0..10 {
@@ -79,7 +79,7 @@ async fn a_future_that_is_dropped_unpolled_gives_back_its_permit() {
     }
 }
 
-/// What time has given back is not given back once more.
+/// Permits that have refilled are not given back once more.
 #[tokio::test]
 async fn a_future_that_is_dropped_late_gives_back_what_is_left() {
     let policy = Policy::new("p", Quota::per_minute(1));

@@ -1,5 +1,5 @@
-//! Nothing that a client has sent is told back, in any spelling: a marker in every place of a
-//! request is looked for in all that comes back.
+//! No response repeats anything that a client has sent, in any spelling: each place of a request
+//! has a marker, and the test looks for the markers in the whole response.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
@@ -14,7 +14,7 @@ use tollgate_tower::{
 };
 use tower::{Layer, Service, ServiceExt};
 
-/// What a client makes up: letters and digits, so that it fits everywhere.
+/// The text that a client makes up: letters and digits, so that it is valid everywhere.
 #[derive(Clone, Debug)]
 struct Markers(Vec<String>);
 
@@ -58,7 +58,7 @@ impl Markers {
         request
     }
 
-    /// Returns the first marker that is in what came back, in whatever spelling.
+    /// Returns the first marker that the response contains, in any spelling.
     fn found_in(&self, told: &[u8]) -> Option<&str> {
         let told = told.to_ascii_lowercase();
         let has = |spelling: String| {
@@ -69,7 +69,7 @@ impl Markers {
             let bytes = marker.as_bytes();
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             let percent = bytes.iter().map(|byte| format!("%{byte:02x}")).collect();
-            // A part of four bytes is enough, wherever the threes of base64 begin.
+            // A part of four bytes is enough, at whatever offset the base64 groups begin.
             let base64 = (0..3).map(|skip| base64(&bytes[skip..skip + 9]));
             [marker.to_string(), hex, percent].into_iter().chain(base64).any(has)
         };
@@ -77,7 +77,7 @@ impl Markers {
     }
 }
 
-/// Writes threes of bytes in base64; the search knows no case, so nor does this.
+/// Writes groups of three bytes in base64; the search ignores case, so this does, too.
 fn base64(bytes: &[u8]) -> String {
     let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
@@ -90,7 +90,7 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Reads base64 as far as it is.
+/// Reads base64 up to the first other byte.
 fn from_base64(text: &[u8]) -> Vec<u8> {
     let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
     for byte in text {
@@ -112,7 +112,8 @@ fn from_base64(text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// All that came back: status, names and values of headers, also decoded, the body and its trailers.
+/// The whole response: status, names and values of headers, also decoded, the body and its
+/// trailers.
 fn all<B>(response: Response<B>) -> (StatusCode, Vec<u8>)
 where
     B: http_body::Body<Data = Bytes, Error: std::fmt::Debug>,
@@ -143,7 +144,7 @@ fn at_once<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A service that says nothing of what it was asked.
+/// A service whose response does not depend on the request.
 async fn quiet<B>(_: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
     Ok(Response::new(Full::from("fine")))
 }
@@ -168,7 +169,7 @@ fn keys() -> [Key; 9] {
             true
         }),
         Key::all([Key::bearer(), Key::path(), Key::header("x-key")]),
-        // Nobody has it: 403.
+        // No request has it: 403.
         Key::header("x-nobody"),
     ]
 }

@@ -1,5 +1,6 @@
 //! Any sequence of requests over any policies, on a manual clock: each header parses, its numbers
-//! make sense, our own client reads the same, and whoever comes back when told is let in.
+//! make sense, our own client reads the same, and a client that retries at the reported time
+//! passes.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
@@ -15,7 +16,7 @@ use tollgate_tower::{
 };
 use tower::{Layer, ServiceExt};
 
-/// What a policy is made of.
+/// The settings of a policy.
 #[derive(Clone, Debug)]
 struct Spec {
     quota: Quota,
@@ -44,7 +45,7 @@ fn any_spec() -> impl Strategy<Value = Spec> {
     let rest = (any::<(bool, bool, bool, bool)>(), proptest::option::of(any_quota()), mode);
     (any_quota(), algorithm, 1..5_u64, rest).prop_map(|(quota, algorithm, cost, rest)| {
         let ((by_header, has_key, settles, on_failure), tier, mode) = rest;
-        // A percentage is one of keys.
+        // A percentage needs keys.
         let has_key = has_key || matches!(mode, Mode::Percent(_));
         Spec { quota, algorithm, cost, by_header, has_key, tier, mode, settles, on_failure }
     })
@@ -62,7 +63,7 @@ fn policy(place: usize, spec: &Spec) -> Policy {
     let mut policy = Policy::new(format!("policy {place}"), fits(spec.quota))
         .algorithm(spec.algorithm)
         .mode(spec.mode);
-    // Also more than there can ever be, which a fixed cost may not be.
+    // Sometimes more than the capacity, which a fixed cost may not be.
     let (cost, by_header) = (spec.cost, spec.by_header);
     policy = policy.cost_by(move |info| match by_header {
         true => number(info, "x-cost").unwrap_or(0),
@@ -125,7 +126,7 @@ fn send(layer: &RateLimitLayer, ask: Ask) -> (bool, StatusCode, HeaderMap) {
         request.headers_mut().insert("content-type", kind);
     }
     let sent = layer.layer(tower::service_fn(answer)).oneshot(request);
-    // Memory answers at once: there is nothing to wait for.
+    // Memory answers at once, so the future is ready.
     let response = at_once(sent).unwrap();
     let (head, body) = response.into_parts();
     let body = at_once(body.collect()).unwrap().to_bytes();
@@ -144,7 +145,7 @@ fn at_once<F: Future>(future: F) -> F::Output {
 /// An item of a list: its name, and its parameters that are numbers.
 type Item = (String, Vec<(String, u64)>);
 
-/// Reads a field with a parser that is not ours.
+/// Reads a field with a foreign parser.
 fn items(headers: &HeaderMap, name: &str) -> Vec<Item> {
     let lines: Vec<_> = headers.get_all(name).iter().map(|line| line.to_str().unwrap()).collect();
     let list: List = Parser::new(&lines.join(", ")).parse().unwrap();
@@ -172,7 +173,7 @@ fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
 /// The wall time at the origin of the clock, a whole second.
 const WALL: Duration = Duration::from_secs(1_800_000_000);
 
-/// Holds of all that is told, whether it passed or not.
+/// Checks the headers of any response, whether the request passed or not.
 fn check(headers: &HeaderMap, status: StatusCode, now: Duration, passed: bool) {
     let reader = Reader::new().longest(Duration::MAX);
     let learned = reader.read(status, headers, now);
@@ -220,7 +221,7 @@ fn check(headers: &HeaderMap, status: StatusCode, now: Duration, passed: bool) {
     assert_eq!(distance.is_some(), reset.is_some());
 }
 
-/// Checks a refusal, and returns how long to wait, if that helps.
+/// Checks a refusal, and returns how long to wait, if waiting helps.
 fn check_refusal(headers: &HeaderMap, ask: Ask, status: StatusCode, now: Duration) -> Option<u64> {
     let expected = if ask.is_grpc { 200 } else { 429 };
     assert_eq!(status.as_u16(), expected);

@@ -1,4 +1,5 @@
-//! The breaker's states as callers of the layer see them, and what a refusal costs the others.
+//! The breaker's states as callers of the layer see them, and the effect of a refusal on other
+//! calls.
 
 use super::*;
 use bytes::Bytes;
@@ -77,7 +78,7 @@ async fn while_it_is_open_outer_limits_give_back_and_inner_ones_are_not_asked() 
     }
 }
 
-/// What inner layers refuse did not reach the target.
+/// Calls that inner layers refuse did not reach the target.
 #[tokio::test]
 async fn refusals_of_inner_layers_feed_nobody() {
     let (clock, _hand) = Clock::manual();
@@ -250,7 +251,7 @@ async fn a_full_table_refuses_new_servers_only_while_all_known_ones_are_down() {
     for host in ["a", "a", "b"] {
         assert_eq!(to(host, 500).await.unwrap().status(), 500);
     }
-    // `a` is open and stays; `b` is closed and makes room.
+    // `a` is open and stays; `b` is closed and gives up its place.
     assert_eq!(to("c", 500).await.unwrap().status(), 500);
     assert_eq!((hosts.forgotten(), hosts.refused()), (1, 0));
     assert_eq!(to("c", 500).await.unwrap().status(), 500);
@@ -263,7 +264,7 @@ async fn a_full_table_refuses_new_servers_only_while_all_known_ones_are_down() {
     assert_eq!(refused.retry_after(), None);
     assert!(!response.headers().contains_key("retry-after"), "no time would be right");
     assert_eq!(hosts.refused(), 1);
-    // A trial closes `a`; now there is room.
+    // A trial closes `a`; now there is a free place.
     hand.advance(60 * SECOND);
     assert_eq!(to("a", 200).await.unwrap().status(), 200);
     assert_eq!(hosts.state("a"), BreakerState::Closed);

@@ -1,4 +1,4 @@
-//! What a response, its body or its latency tell a breaker.
+//! The outcome that a breaker records for a response, its body or its latency.
 
 use super::*;
 use http::HeaderMap;
@@ -72,7 +72,7 @@ async fn the_servers_time_opens_it_for_that_long_if_it_is_followed() {
         (head(200, &pushback), Some(1_500)),
         (head(503, &[]), None),
         (head(429, &[]), None),
-        (head(500, &retry("7")), None), // no refusal
+        (head(500, &retry("7")), None), // not a refusal
         (head(200, &retry("7")), None),
         (head(503, &retry("0")), None),
         (head(503, &retry("soon")), None),

@@ -1,4 +1,4 @@
-//! What holds for all layers around a call: readiness, clones, errors, drops.
+//! The contract of all layers around a call: readiness, clones, errors, drops.
 
 use super::*;
 use bytes::Bytes;
@@ -65,7 +65,7 @@ async fn the_service_that_was_polled_ready_is_called_and_errors_stay() {
     calls_what_is_ready(self_throttle()).await;
 }
 
-/// An inner service that is not ready is waited for, by each clone anew.
+/// Each clone waits until its inner service is ready.
 async fn waits_until_it_is_ready<L, B>(layer: L)
 where
     L: Layer<tower::limit::ConcurrencyLimit<Inner>>,
@@ -90,7 +90,7 @@ async fn readiness_is_that_of_the_inner_service() {
     waits_until_it_is_ready(self_throttle()).await;
 }
 
-/// The sender of a body sees when the inner future, or its body, is gone.
+/// The sender of a body notices when the inner future, or its body, is gone.
 async fn drops_what_is_dropped<L, B>(layer: L)
 where
     L: Layer<Inner>,

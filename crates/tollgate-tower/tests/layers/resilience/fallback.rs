@@ -1,4 +1,4 @@
-//! Fallbacks: when they answer, with what, and how the response is marked.
+//! Fallbacks: when they answer, their responses, and the marks on these.
 
 use super::*;
 use crate::concurrency::Fed;
@@ -132,7 +132,7 @@ async fn another_service_gets_the_same_request_when_it_is_ready() {
     assert!(senders.recv().await.unwrap().is_closed(), "the first call is over");
     assert!(backups.try_recv().is_err());
     drop(busy);
-    // "/fails" fails there, too: its error is the one that is returned.
+    // "/fails" fails there, too: its error is returned.
     assert_eq!(failing.await.err().unwrap(), "it failed");
     assert_eq!(layer.used(), 0);
     let response = once(&service, answered(head(503, &[]))).await.unwrap();

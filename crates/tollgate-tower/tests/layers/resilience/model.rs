@@ -1,4 +1,4 @@
-//! Random runs against slow models: what the layers add to a breaker and to time is nothing.
+//! Random runs against slow models: the layers behave exactly like a breaker and a clock alone.
 
 use super::*;
 use http_body_util::BodyExt;
@@ -43,7 +43,7 @@ impl Step {
         }
     }
 
-    /// Returns the outcome that the breaker has to hear; `None` if it hears of a drop.
+    /// Returns the outcome that the breaker has to record; `None` for a drop.
     fn outcome(self) -> Option<CallOutcome> {
         Some(match self {
             Self::Answer(429 | 503) | Self::Error => CallOutcome::Overload,
@@ -71,7 +71,7 @@ async fn take(service: &mut BreakerService<Inner>, step: Step) -> Option<Duratio
 }
 
 proptest! {
-    /// The layer decides and counts as a breaker that is told each outcome by hand.
+    /// The layer decides and counts like a breaker to which a test reports each outcome.
     #[test]
     fn the_layer_is_its_breaker(steps in prop::collection::vec(step(), 1..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -106,8 +106,8 @@ proptest! {
         })?;
     }
 
-    /// A body ends when the first gap is too long, or when its time is over. Times are apart by
-    /// 5 ms at least, since tokio's timers are good to the millisecond.
+    /// A body ends when the first gap is too long, or when its time is over. Times are at least
+    /// 5 ms apart, since tokio's timers have a resolution of a millisecond.
     #[test]
     fn a_body_is_late_as_the_model_says(
         gaps in prop::collection::vec(0..40_u64, 0..12),
@@ -121,7 +121,7 @@ proptest! {
         for gap in gaps.iter().map(|gap| gap * 10) {
             let idle_end = idle.filter(|idle| gap > *idle).map(|idle| (at + idle, "body_idle"));
             let total_end = total.filter(|total| at + gap > *total).map(|total| (total, "total"));
-            // If both end at the same time, it is the call that is late.
+            // If both end at the same time, the bound of the call counts.
             expected = total_end.into_iter().chain(idle_end).min_by_key(|(end, _)| *end);
             if expected.is_some() {
                 break;

@@ -25,7 +25,7 @@ fn bounded(change: impl FnOnce(TimeoutLayerBuilder) -> TimeoutLayerBuilder) -> B
     Bounded { clock, layer, service, senders }
 }
 
-/// Tells whether this time is over, to the millisecond of tokio's timers.
+/// Tells whether a time is as expected, to the millisecond of tokio's timers.
 fn is_about(time: Duration, expected: Duration) -> bool {
     (expected..expected + 2 * MS).contains(&time)
 }
@@ -129,7 +129,7 @@ async fn the_body_has_a_time_of_its_own() {
     }
 }
 
-/// A reader that takes its time is no fault of the service; a body without an end is.
+/// A slow reader is not the service's fault; a body without an end is.
 #[tokio::test(start_paused = true)]
 async fn only_waiting_counts_as_idle_and_a_busy_body_has_an_end_too() {
     let mut bounded = bounded(|builder| builder.body_idle(SECOND).total(60 * SECOND));
@@ -202,7 +202,7 @@ async fn a_breaker_outside_counts_a_timeout_and_not_a_deadline_that_had_passed()
     assert!(senders.try_recv().is_err(), "the target was not called");
 }
 
-/// A service that notes the deadline that comes to it, and the headers.
+/// The deadline and the headers that reach a service.
 type Noted = Arc<Mutex<Option<(Option<Duration>, HeaderMap)>>>;
 
 type Answered = std::future::Ready<Result<Response<String>, std::convert::Infallible>>;
@@ -235,7 +235,7 @@ fn noting(builder: TimeoutLayerBuilder) -> (Noted, TimeoutService<Noting>) {
 async fn a_server_believes_deadlines_of_trusted_peers_and_of_its_own_layers() {
     let own = |ms| (Some(ms), None, "");
     let header = |peer, line| (None, Some(peer), line);
-    // total, what comes with the request, what the handler has
+    // total, the deadline of the request, the deadline of the handler
     for (row, (total_ms, (own_ms, peer, line), expected_ms)) in [
         (None, own(700), Some(700)),
         (Some(500), own(700), Some(500)),
@@ -244,10 +244,10 @@ async fn a_server_believes_deadlines_of_trusted_peers_and_of_its_own_layers() {
         (Some(900), header("10.0.0.1", "x-envoy-expected-rq-timeout-ms: 250"), Some(250)),
         (Some(900), header("10.0.0.1", "grpc-timeout: 5S"), Some(900)),
         (Some(900), header("10.0.0.1", "grpc-timeout: never"), Some(900)),
-        (Some(900), header("192.0.2.1", "grpc-timeout: 300m"), Some(900)), // a stranger
+        (Some(900), header("192.0.2.1", "grpc-timeout: 300m"), Some(900)), // an untrusted peer
         (None, header("192.0.2.1", "grpc-timeout: 300m"), None),
         (None, header("10.0.0.1", "grpc-timeout: 300m"), Some(300)),
-        (Some(900), (None, None, "grpc-timeout: 300m"), Some(900)), // from nobody knows whom
+        (Some(900), (None, None, "grpc-timeout: 300m"), Some(900)), // the peer is unknown
         (Some(900), (Some(100), Some("10.0.0.1"), "grpc-timeout: 300m"), Some(100)),
     ]
     .into_iter()
@@ -280,7 +280,7 @@ async fn a_server_believes_deadlines_of_trusted_peers_and_of_its_own_layers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_sends_the_time_that_is_left() {
-    // grpc, its own header, own deadline, what is sent
+    // grpc, its own header, own deadline, the header that is sent
     for (row, (is_grpc, header, own_ms, expected)) in [
         (true, None, None, "2000000u"),
         (true, None, Some(50), "50000000n"),

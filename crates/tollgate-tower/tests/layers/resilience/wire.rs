@@ -27,7 +27,7 @@ use tower::{ServiceBuilder, ServiceExt};
 
 type Seen = Arc<Mutex<Vec<HeaderMap>>>;
 
-/// A server that believes deadlines, notes the headers of calls, and answers by the path.
+/// A server that believes deadlines, records the headers of calls, and answers by the path.
 async fn server() -> (SocketAddr, Seen) {
     let seen = Seen::default();
     let notes = Arc::clone(&seen);

@@ -36,7 +36,7 @@ fn any_parts() -> impl Strategy<Value = Vec<(Label, Decision, (bool, bool))>> {
     proptest::collection::vec((any_label(), any_decision(), any::<(bool, bool)>()), 0..20)
 }
 
-/// Holds of all headers.
+/// Checks the headers of any verdict.
 fn check(headers: &HeaderMap, verdict: &Verdict<'_>) {
     let whole = |text: &str| text.parse::<u64>().unwrap();
     for (field, keys) in [("ratelimit", &["r", "t"][..]), ("ratelimit-policy", &["q", "w"])] {

@@ -9,7 +9,7 @@ const SECOND: Duration = Duration::from_secs(1);
 #[test]
 fn times_are_rounded_up_and_agree() {
     let label = label("p", Quota::per_minute(5));
-    // nanoseconds to wait, seconds told
+    // nanoseconds to wait, seconds in the header
     for (ns, expected) in [
         (0, "1"),
         (1, "1"),
@@ -77,7 +77,8 @@ fn older_headers_are_sent_if_asked_for() {
     let names = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
     assert_eq!(names.map(|name| text(&delta, name)), [Some("5"), Some("3"), Some("24")]);
     assert_eq!(delta.len(), 3);
-    // The origin is at second 2000, it is 1000 seconds later, and 23.001 more are to come.
+    // The origin is at second 2000, the decision is 1000 seconds later, and the reset 23.001 s
+    // after that.
     let epoch = written(Headers::bare().legacy(Legacy::Epoch), &verdict);
     assert_eq!(names.map(|name| text(&epoch, name)), [Some("5"), Some("3"), Some("3024")]);
     assert_eq!(text(&epoch, "date"), Some("Thu, 01 Jan 1970 00:50:00 GMT"));
@@ -120,7 +121,7 @@ fn what_binds_comes_first_and_all_policies_are_named_once() {
     let bytes = bytes.build().unwrap();
     let told = |label, decision| Told::new(label, decision);
     let (five, thirty) = (5 * SECOND, 30 * SECOND);
-    // parts, what binds, its r and t, all policies
+    // parts, the binding limit, its r and t, all policies
     for (parts, binding, all) in [
         (
             vec![told(&global, allowed(100, 90, SECOND)), told(&user, allowed(5, 4, five))],
@@ -221,7 +222,7 @@ fn jitter_lengthens_in_proportion_to_the_window() {
     let label = label("p", Quota::per_minute(5));
     let parts = [Told::new(&label, later(5, 2 * SECOND))];
     let tenth = Jitter::percent_of_window(10).unwrap();
-    // random, seconds told
+    // random, seconds in the header
     for (random, expected) in [(0, "2"), (1 << 63, "5"), (u64::MAX, "8")] {
         let verdict = verdict(&parts).jittered(tenth, || random);
         let headers = written(Headers::new().legacy(Legacy::Delta), &verdict);
@@ -252,7 +253,7 @@ fn overload_is_refused_with_the_wait_it_is_given() {
     assert_eq!(text(&headers, "retry-after"), Some("3"));
     assert_eq!(text(&headers, "x-envoy-ratelimited"), Some("true"));
     assert_eq!(text(&headers, "ratelimit"), None);
-    // What never passes does not pass after a wait either.
+    // A request that never passes does not pass after a wait either.
     let label = label("p", Quota::per_minute(5));
     let parts = [Told::new(&label, never(5))];
     let headers = written(Headers::new(), &verdict(&parts).wait_at_least(SECOND));
@@ -276,7 +277,7 @@ fn headers_from_further_in_are_only_tightened() {
     let label = label("outer", Quota::per_minute(5));
     let parts = [Told::new(&label, allowed(5, 3, SECOND))];
     let all = Headers::new().legacy(Legacy::Delta).on_success(OnSuccess::LeftAndRetryAfter);
-    // remaining there, remaining afterwards
+    // remaining in the header before, remaining afterwards
     for (there, expected) in [("2", "2"), ("3", "3"), ("4", "3"), ("nonsense", "3")] {
         let mut headers = HeaderMap::new();
         headers.insert("ratelimit", "\"inner\";r=1".parse().unwrap());

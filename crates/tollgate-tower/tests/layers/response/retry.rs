@@ -1,4 +1,4 @@
-//! Whoever comes back at the time told is let in.
+//! A client that retries at the reported time passes.
 
 use super::*;
 use tollgate::{Algorithm, Limiter};
@@ -57,7 +57,7 @@ fn a_call_at_the_retry_after_of_a_success_passes_for_each_algorithm() {
             let headers = written(choice, &Verdict::new(&clock, limiter.now(), &parts));
             let wait = seconds(&headers, "retry-after").unwrap();
             if algorithm == Algorithm::Gcra {
-                // The whole count at once needs all of it to be back.
+                // The whole count at once needs all permits to be back.
                 assert_eq!(wait, quota.period().as_secs());
             }
             hand.advance(Duration::from_secs(wait));

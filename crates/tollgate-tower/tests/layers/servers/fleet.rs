@@ -65,7 +65,7 @@ async fn failures_are_charged_wherever_they_happen() {
         builder.policy(logins).on_store_error(OnStoreError::Refuse)
     };
     let [one, other] = [0, 1].map(|_| app(store(&server), policies));
-    // A response comes when what it gives back is there for everybody.
+    // A response comes only after its given-back permits are available to all processes.
     for app in [&one, &other, &one, &other, &one] {
         assert_eq!(ask(app, "/", "a").await, 200);
     }

@@ -1,6 +1,6 @@
 //! A limit holds over many connections that stay open, over clones of a router and over several
-//! layers with one memory, under the load of a real client: it is neither exceeded nor left unused, by
-//! any algorithm. The bounds are those of docs/guarantees.md.
+//! layers with one memory, under the load of a real client: it is neither exceeded nor left unused,
+//! by any algorithm. The bounds are those of docs/guarantees.md.
 
 mod log;
 mod windows;
@@ -29,11 +29,11 @@ use wrk::{Counted, Load};
 const CONNECTIONS: u64 = 32;
 const SECONDS: u32 = 2;
 
-/// What all servers of a test share.
+/// State that all servers of a test share.
 struct Site {
     clock: Clock,
     log: Arc<Log>,
-    /// Requests that came through to the application.
+    /// Requests that reached the application.
     served: Arc<AtomicU64>,
 }
 
@@ -46,7 +46,7 @@ impl Site {
         MemoryStore::builder().clock(self.clock.clone()).build().unwrap()
     }
 
-    /// Returns an application behind a layer, which notes what becomes of each request.
+    /// Returns an application behind a layer, which records the result of each request.
     fn app(&self, layer: RateLimitLayer) -> Router {
         let served = Arc::clone(&self.served);
         let count = move || {
@@ -74,7 +74,7 @@ impl Site {
         Router::new().route("/", get(count)).layer(layer).layer(middleware::from_fn(stamp))
     }
 
-    /// Serves each router by itself, loads all of them, and returns what was seen when all
+    /// Serves each router by itself, loads all of them, and returns the requests seen when all
     /// connections have ended.
     async fn load(&self, routers: Vec<Router>, addresses: u32) -> Vec<Seen> {
         let (stop, stopped) = watch::channel(false);
@@ -99,8 +99,8 @@ impl Site {
         seen
     }
 
-    /// Checks that client, log and application have counted the same. What was on its way when
-    /// the clients left, they did not count: at most one request for each connection.
+    /// Checks that client, log and application have counted the same. The clients do not count the
+    /// requests that were in transit when they stopped: at most one for each connection.
     fn agree(&self, seen: &[Seen], counted: &[Counted], most_open: u64) {
         let refused = seen.iter().filter(|seen| seen.refused_by.is_some()).count() as u64;
         let passed = seen.len() as u64 - refused;
@@ -119,7 +119,7 @@ fn header(headers: &axum::http::HeaderMap, name: &str) -> String {
     headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default()
 }
 
-/// Returns what was admitted, and what the policy `name` has refused.
+/// Returns the requests that were admitted, and those that the policy `name` has refused.
 fn parted<'a>(name: &str, seen: &[&'a Seen]) -> (Vec<&'a Seen>, Vec<&'a Seen>) {
     let admitted = seen.iter().copied().filter(|it| it.refused_by.is_none());
     // The header begins with the policy that refuses for the longest time.
@@ -128,7 +128,7 @@ fn parted<'a>(name: &str, seen: &[&'a Seen]) -> (Vec<&'a Seen>, Vec<&'a Seen>) {
     (admitted.collect(), seen.iter().copied().filter(by_it).collect())
 }
 
-/// Checks one policy from both sides, and says what it had.
+/// Checks one policy from both sides, and prints its figures.
 fn held(name: &str, quota: Quota, seen: &[&Seen]) {
     let (admitted, refused) = parted(name, seen);
     log::never_above(quota, &admitted);

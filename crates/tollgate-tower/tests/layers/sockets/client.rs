@@ -1,4 +1,4 @@
-//! Clients that leave in every way there is.
+//! Clients that disconnect in every possible way.
 
 use super::LONG;
 use bytes::Bytes;
@@ -11,14 +11,14 @@ use tokio::{
     time::timeout,
 };
 
-/// How a client leaves.
+/// How a client disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
     /// HTTP/1.1: closes the connection.
     Close,
     /// HTTP/1.1: resets it (RST of TCP).
     Reset,
-    /// HTTP/1.1: says that it sends no more, and stays.
+    /// HTTP/1.1: shuts down its sending side, and stays.
     HalfClose,
     /// HTTP/2: resets the stream (RST_STREAM), and the connection stays.
     ResetStream,
@@ -35,7 +35,7 @@ impl Leave {
     }
 }
 
-/// A request on its way, over a connection of its own.
+/// A request under way, over a connection of its own.
 pub(crate) enum Client {
     One { stream: TcpStream, leave: Leave },
     Two(Two),
@@ -52,7 +52,7 @@ pub(crate) struct Two {
 }
 
 impl Client {
-    /// Asks for a path. Whoever posts has more to send.
+    /// Sends a request for a path. An upload continues after that.
     pub(crate) async fn ask(address: SocketAddr, leave: Leave, path: &str) -> Self {
         let mut stream = timeout(LONG, TcpStream::connect(address)).await.unwrap().unwrap();
         let is_upload = path == "/upload";
@@ -109,7 +109,7 @@ impl Client {
         }
     }
 
-    /// Waits for so many bytes of the body. In HTTP/1.1 they are one chunk.
+    /// Waits for this many bytes of the body. In HTTP/1.1 they are one chunk.
     pub(crate) async fn read(&mut self, length: usize) {
         timeout(LONG, self.read_bytes(length)).await.unwrap();
     }
@@ -132,7 +132,7 @@ impl Client {
         }
     }
 
-    /// Leaves, and returns what keeps the connection open.
+    /// Disconnects, and returns the part that keeps the connection open.
     pub(crate) async fn leave(self) -> Option<Self> {
         match self {
             Self::One { mut stream, leave } => match leave {
@@ -160,7 +160,7 @@ impl Client {
     }
 }
 
-/// Asks with HTTP/1.1, and returns the status.
+/// Sends a request over HTTP/1.1, and returns the status.
 pub(crate) async fn status(address: SocketAddr, path: &str) -> u16 {
     Client::ask(address, Leave::Close, path).await.status().await
 }

@@ -9,7 +9,7 @@ use http::HeaderName;
 use tollgate::Quota;
 use tollgate_tower::{Charge, OnStoreError, Policy, Settle};
 
-/// Leaves while the handler runs, and waits until that is dropped.
+/// Disconnects while the handler runs, and waits until the handler is dropped.
 async fn cut_off(rig: &Rig, leave: Leave) -> Option<Client> {
     let ran = rig.ran() + 1;
     let client = Client::ask(rig.address, leave, "/hangs").await;
@@ -55,9 +55,9 @@ async fn guesses_of_clients_that_hang_up_are_not_free() {
     assert_eq!(rig.ran(), 5);
 }
 
-/// Was a fault: the estimate stays spent, as it should; but its reservation stays open, too, for all of
-/// `settle_within`. When the store has no room for more of them, `OnStoreError` decides: nobody is
-/// limited any more, or nobody is served.
+/// Was a fault: the estimate stays spent, as it should; but its reservation stays open, too, for
+/// all of `settle_within`. When the store has no room for more of them, `OnStoreError` decides:
+/// either no request is limited any more, or none is served.
 #[tokio::test]
 async fn what_was_cut_off_leaves_no_reservation_open() {
     for (server, leave) in SERVERS.into_iter().flat_map(|it| LEAVES.map(|leave| (it, leave))) {
@@ -75,7 +75,7 @@ async fn what_was_cut_off_leaves_no_reservation_open() {
     }
 }
 
-/// The same, seen from outside: whoever can hang up fifty times has switched the limit off.
+/// The same from outside: a client that can hang up fifty times has switched the limit off.
 #[tokio::test]
 async fn hanging_up_does_not_switch_a_limit_off() {
     let rig = Setup::new(Server::Axum, Quota::once(100))

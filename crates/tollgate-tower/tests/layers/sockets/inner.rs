@@ -1,4 +1,4 @@
-//! A limit of rate outside, and one of what is in flight inside.
+//! A rate limit outside, and a limit on requests in flight inside.
 
 use super::{
     LONG,
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tollgate::{Concurrency, Quota};
 use tollgate_tower::{Charge, ConcurrencyLayer, Policy};
 
-/// One slot, and two places in the queue if anybody may wait.
+/// One slot, and two places in the queue if requests may wait.
 fn setup_with_slots(server: Server, may_wait: bool) -> (Setup, Concurrency) {
     let limit = Concurrency::builder(1).max_waiting(2).build().unwrap();
     let layer = ConcurrencyLayer::builder(limit.clone());
@@ -57,8 +57,8 @@ async fn whoever_leaves_half_way_frees_the_slot_and_has_paid() {
     }
 }
 
-/// What never ran is given back, also if it was cancelled further in: here, in the queue of an inner
-/// layer.
+/// A request that never ran gives back its charge, even if it was cancelled further in: here, in
+/// the queue of an inner layer.
 #[tokio::test]
 async fn whoever_leaves_in_a_queue_further_in_never_ran() {
     for (server, leave) in SERVERS.into_iter().flat_map(|it| LEAVES.map(|leave| (it, leave))) {

@@ -1,4 +1,4 @@
-//! A thousand clients that come and leave.
+//! A thousand clients that connect and disconnect.
 
 use super::{
     client::{Client, LEAVES, Leave, status},
@@ -12,11 +12,11 @@ use tokio::runtime::Handle;
 use tollgate::Quota;
 use tollgate_tower::{OnStoreError, Settle};
 
-/// So many clients, of each kind in turn.
+/// The number of clients, of each kind in turn.
 const MANY: usize = 1_000;
 
-/// Waits until nobody but the server is there: the task that accepts, and that which waits for the
-/// signal to stop.
+/// Waits until only the server's own tasks are left: the task that accepts, and the one that waits
+/// for the signal to stop.
 async fn quiet(rig: &Rig) {
     let alive = || Handle::current().metrics().num_alive_tasks();
     until("all tasks of clients and connections are over", || alive() <= 2).await;
@@ -71,7 +71,7 @@ async fn a_thousand_who_leave_half_way_pay_for_half() {
     assert_eq!(rig.left().await, 10_000_000 - 4 * MANY as u64);
 }
 
-/// The same, for a thousand.
+/// The same, for a thousand clients.
 #[tokio::test]
 async fn a_thousand_who_leave_while_the_handler_runs_leave_no_reservation_open() {
     let rig = Setup::new(Server::Axum, Quota::once(2_000))

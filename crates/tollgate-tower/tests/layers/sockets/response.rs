@@ -76,8 +76,8 @@ async fn more_than_the_estimate_is_taken_from_those_who_leave() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_not_charged_for_what_waits_for_it() {
-    // What the kernel and hyper buffer is sent as far as anybody can tell; what the service still
-    // has is not.
+    // Bytes in the buffers of the kernel and of hyper count as sent; bytes that the service still
+    // has do not.
     let rig = Setup::new(Server::Axum, Quota::once(1 << 30))
         .policy(|policy| policy.cost(1).settle(Settle::body_bytes()));
     let mut rig = rig.serve().await;

@@ -36,7 +36,7 @@ use tollgate::{
 use tollgate_tower::{Info, Key, Policy, RateLimitBuilder, RateLimitLayer, key::KeyBytes};
 use tower::{Layer, ServiceExt, util::MapRequestLayer};
 
-/// Who speaks HTTP.
+/// The server that speaks HTTP.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Server {
     /// `axum::serve`, with the layer behind the routing.
@@ -64,7 +64,7 @@ impl http_body::Body for Fed {
     }
 }
 
-/// What can be seen of requests: marks are counted by who holds them.
+/// The observable state of requests: the marks are counted by their owners.
 struct Seen {
     asked: AtomicUsize,
     ran: AtomicUsize,
@@ -88,7 +88,7 @@ impl Seen {
 
 type With<T, U = T> = Box<dyn FnOnce(T) -> U>;
 
-/// What a server is to be.
+/// The settings of a server.
 pub(crate) struct Setup {
     server: Server,
     quota: Quota,
@@ -99,11 +99,11 @@ pub(crate) struct Setup {
     afar: Option<Afar>,
 }
 
-/// Makes a store in front of a memory.
+/// Makes a shared store in front of a memory.
 type Afar = Box<dyn FnOnce(MemoryStore) -> Box<dyn tollgate::store::DynStore>>;
 
 impl Setup {
-    /// A server with one limit over all requests.
+    /// A server with one limit for all requests.
     pub(crate) fn new(server: Server, quota: Quota) -> Self {
         Self {
             server,
@@ -137,7 +137,7 @@ impl Setup {
         self
     }
 
-    /// Asks a store somewhere else, which keeps its state in the memory.
+    /// Uses a shared store, which keeps its state in the memory.
     pub(crate) fn afar(
         mut self,
         afar: impl FnOnce(MemoryStore) -> Box<dyn tollgate::store::DynStore> + 'static,
@@ -189,15 +189,15 @@ impl Setup {
     }
 }
 
-/// A server that runs.
+/// A running server.
 pub(crate) struct Rig {
     pub(crate) address: SocketAddr,
     pub(crate) hand: ManualClock,
     /// Senders of the bodies of `/fed`.
     pub(crate) bodies: mpsc::UnboundedReceiver<Sender>,
-    /// What uploads have read: each frame, 0 at the end, and what went wrong.
+    /// The reads of uploads: each frame, 0 at the end, and errors.
     pub(crate) uploads: mpsc::UnboundedReceiver<Result<usize, String>>,
-    /// Asks the server to finish.
+    /// Signals the server to finish.
     pub(crate) stop: watch::Sender<()>,
     pub(crate) server: JoinHandle<()>,
     pub(crate) memory: MemoryStore,
@@ -206,12 +206,12 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Requests that came to the limit. Since all is on one thread, they wait now or have passed.
+    /// Requests that reached the limit. Since all is on one thread, they wait now or have passed.
     pub(crate) fn asked(&self) -> usize {
         self.seen.asked.load(SeqCst)
     }
 
-    /// Requests that came to a handler.
+    /// Requests that reached a handler.
     pub(crate) fn ran(&self) -> usize {
         self.seen.ran.load(SeqCst)
     }
@@ -221,7 +221,7 @@ impl Rig {
         Arc::strong_count(&self.seen.there) - 1
     }
 
-    /// Handlers that run.
+    /// Running handlers.
     pub(crate) fn running(&self) -> usize {
         Arc::strong_count(&self.seen.running) - 1
     }
@@ -261,7 +261,7 @@ fn routes(seen: &Arc<Seen>) -> Router {
         .route("/upload", post(move |body: Body| read(upload, body)))
 }
 
-/// Reads an upload, and tells what came.
+/// Reads an upload, and reports its frames.
 async fn read(seen: Arc<Seen>, mut body: Body) -> (StatusCode, String) {
     let _running = seen.enter();
     let mut sum = 0;

@@ -1,7 +1,7 @@
-//! Clients that leave while a store somewhere else is asked.
+//! Clients that disconnect during a call to a shared store.
 //!
-//! A store that is asked has charged as soon as the question is there, whether anybody waits for the
-//! answer or not (`Store`, "Cancel safety"). The layer promises more: what never ran is given back.
+//! A store has charged as soon as the call arrives, whether the caller waits for the answer or not
+//! (`Store`, "Cancel safety"). The layer promises more: a request that never ran gives back.
 
 use super::{
     at_once,
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use tollgate::{Quota, store::MemoryStore};
 use tollgate_tower::{Charge, OnStoreError};
 
-/// A store whose answers come when a test lets them.
+/// A store whose answers come when a test releases them.
 fn afar(server: Server) -> (Setup, Away) {
     let way = Away::held(MemoryStore::new());
     let to = way.clone();
@@ -50,7 +50,7 @@ async fn what_ran_is_settled_at_a_store_afar() {
     }
 }
 
-/// Was a fault: the answer of the store is lost with the client, and what it has charged stays charged.
+/// Was a fault: the answer of the store is lost with the client, and its charge stays.
 #[tokio::test]
 async fn whoever_leaves_while_a_store_is_asked_has_spent_nothing() {
     for (server, leave) in SERVERS.into_iter().flat_map(|it| LEAVES.map(|leave| (it, leave))) {
@@ -68,7 +68,7 @@ async fn whoever_leaves_while_a_store_is_asked_has_spent_nothing() {
     }
 }
 
-/// The same, where something is reserved: that stays open for all of `settle_within`.
+/// The same with a reservation, which stays open for all of `settle_within`.
 #[tokio::test]
 async fn whoever_leaves_while_a_store_is_asked_leaves_no_reservation_open() {
     let (setup, way) = afar(Server::Axum);

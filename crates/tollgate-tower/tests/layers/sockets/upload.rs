@@ -45,7 +45,7 @@ async fn an_upload_that_waits_has_left_or_runs_and_pays() {
         if leave.is_http2() {
             until(&format!("{row}: the server has seen it"), || rig.there() == 0).await;
         }
-        // HTTP/1 does not look at the connection while a body is unread.
+        // HTTP/1 does not check the connection while a body is unread.
         rig.hand.advance(Duration::from_millis(20));
         until(&row, || rig.there() == 0 && rig.running() == 0).await;
         let ran = rig.ran() as u64 - 1;

@@ -1,4 +1,4 @@
-//! Clients that leave while their requests wait (`wait_up_to`).
+//! Clients that disconnect while their requests wait (`wait_up_to`).
 
 use super::{
     LONG,
@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use tollgate::Quota;
 use tollgate_tower::Charge;
 
-/// A permit comes back in so long, as the clock of the limit says. Whoever waits asks again after
-/// as long in real time, and waits on unless a test has moved that clock.
+/// The refill time of one permit, on the clock of the limit. A waiting request tries again after
+/// the same real time, and continues to wait unless a test has moved that clock.
 const REFILL: Duration = Duration::from_millis(20);
 
 fn waits(server: Server) -> Setup {
@@ -20,7 +20,7 @@ fn waits(server: Server) -> Setup {
     Setup::new(server, quota).layer(|layer| layer.wait_up_to(LONG))
 }
 
-/// Spends what there is, and lets three clients wait.
+/// Spends all permits, and makes three clients wait.
 async fn three_wait(rig: &Rig, leave: Leave) -> [Client; 3] {
     assert_eq!(status(rig.address, "/").await, 200);
     assert_eq!(status(rig.address, "/").await, 200);
@@ -58,7 +58,7 @@ async fn nor_has_it_reserved_anything() {
         let row = format!("{server:?} {leave:?}");
         let rig = waits(server)
             .policy(|policy| policy.charge(Charge::by(|_| true)))
-            // The second of the two that are open at once, and no more.
+            // Only one may be open: a reservation left open would make the next request fail.
             .memory(|memory| memory.max_reservations(1))
             .layer(|layer| {
                 layer.wait_up_to(LONG).on_store_error(tollgate_tower::OnStoreError::Refuse)

@@ -1,4 +1,4 @@
-//! The order of a client stack, and what follows from it.
+//! The order of a client stack, and its consequences.
 
 use super::*;
 use bytes::Bytes;
@@ -60,7 +60,7 @@ async fn an_open_breaker_ends_the_retrying_unless_its_time_fits_the_deadline() {
     let seen = inner.shared();
     let stack = full!(&breaker, slots(3, 0).1, pace(ms(500)).1).build().unwrap();
     let service = stack.layer(inner);
-    // Its time is beyond the deadline: refused at once.
+    // The breaker's time is beyond the deadline: refused at once.
     breaker.trip_for(ms(6_000));
     let refused = refusal(&service).await;
     assert_eq!((refused.part(), refused.retry_after()), ("breaker", Some(ms(6_000))));

@@ -1,10 +1,11 @@
-//! Every part that refuses says so through the whole stack: its name, why, and when to come back.
+//! Every part that refuses reports it through the whole stack: its name, the reason, and when to
+//! retry.
 
 use super::*;
 use tollgate::Priority;
 use tollgate_tower::{AdaptiveLayer, Deadline};
 
-/// Part, why, when.
+/// Part, reason, wait.
 type Row = (&'static str, &'static str, Option<Duration>);
 
 #[tokio::test(start_paused = true)]
@@ -16,7 +17,7 @@ async fn the_breaker() {
     for _ in 0..2 {
         assert_eq!(once(&service).await, Ok(500));
     }
-    // The retry would have to wait for a second, and does: the trial fails, and it opens for two.
+    // The retry waits for a second, as required: the trial fails, and the breaker opens for two.
     assert_eq!(once(&service).await, Ok(500));
     breaker.hold_open();
     assert_eq!(refusal(&service).await.why(), "an operator opened it");
@@ -66,7 +67,7 @@ async fn the_pace() {
     let _spent = quota.try_acquire_n(2);
     let refused = refusal(&service).await;
     assert_eq!((refused.part(), refused.retry_after()), ("pace", Some(ms(100))));
-    // With a retry outside, it is sent at exactly that time.
+    // With a retry layer outside, the call is sent at exactly that time.
     let (quota, pace) = super::pace(ms(0));
     let _spent = quota.try_acquire_n(2);
     let inner = Strict::new([status(200, 0)]);

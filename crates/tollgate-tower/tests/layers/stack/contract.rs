@@ -1,4 +1,4 @@
-//! What tower asks of services holds for whole stacks: readiness, clones, errors, drops.
+//! Whole stacks keep the contract of tower's services: readiness, clones, errors, drops.
 
 use super::*;
 use http_body_util::BodyExt;
@@ -52,8 +52,8 @@ async fn the_service_that_was_polled_ready_is_called_and_errors_stay() {
     for_both!(calls_what_is_ready(slots(3, 0).1));
 }
 
-/// Where a call is when it is dropped: before its first poll, while it waits for a slot, while it
-/// runs, with its body unread.
+/// The stage of a call when it is dropped: before its first poll, while it waits for a slot, while
+/// it runs, with its body unread.
 async fn drops_what_is_dropped<L, B>(layer: &L, handle: StackHandle, kind: &str)
 where
     L: Layer<Strict>,
@@ -70,7 +70,7 @@ where
         match point {
             "unpolled" => drop(call),
             "waiting" => {
-                // The other one has the only slot.
+                // The other call has the only slot.
                 let mut holder = call;
                 assert!(poll_once(&mut holder).is_pending(), "{kind} {point}");
                 let mut call = Box::pin(other.ready().await.unwrap().call(get("/")));

@@ -1,4 +1,4 @@
-//! The order of a server stack, and what follows from it.
+//! The order of a server stack, and its consequences.
 
 use super::*;
 use std::sync::{
@@ -8,7 +8,7 @@ use std::sync::{
 use tollgate::{KeyedConcurrency, Priority};
 use tollgate_tower::{Deadline, Key, Policy, RateLimitLayer, ServerStack};
 
-/// Counts what reaches authentication.
+/// Counts the requests that reach authentication.
 fn authentication(
     count: &Arc<AtomicU64>,
 ) -> tower::util::MapRequestLayer<impl Fn(Request<String>) -> Request<String> + Clone + use<>> {
@@ -82,7 +82,7 @@ async fn each_part_refuses_in_its_own_name_and_before_the_parts_further_in() {
         assert_eq!((row.part(), row.why()), ("bulkhead", "all slots are taken"));
     }
     assert_eq!(count(), 6);
-    // All is full: nobody is authenticated.
+    // All slots are taken: no request is authenticated.
     let mut other = Box::pin(service.clone().oneshot(to("other")));
     assert!(poll_once(&mut other).is_pending());
     assert_eq!((refused(to("third")).part(), count()), ("shed", 7));
@@ -127,7 +127,7 @@ async fn the_most_urgent_request_gets_the_slot_and_waits_keep_to_the_deadline() 
         assert!(poll_once(call).is_pending());
     }
     let ended = tokio::join!(part(holder), part(batch), part(urgent));
-    // The batch would have had its turn at 200 ms, when half of its time was over.
+    // The batch would have been served at 200 ms, when half of its time was over.
     assert_eq!(ended, (None, Some("shed"), None));
     assert_eq!(seen.starts(), [0, 100]);
 }

@@ -1,4 +1,4 @@
-//! Faults that the layer once had, each with what should be.
+//! Faults that the layer once had, each with the correct behaviour.
 
 use super::{get, hello};
 use axum::body::Body;
@@ -26,8 +26,8 @@ async fn an_error_leaves_no_reservation_open() {
     assert_eq!(next.status(), 200);
 }
 
-/// There is room for one reservation, and it is taken: the next is an error of the store. Returns what
-/// somebody is told who waits while that happens.
+/// There is room for one reservation, and it is taken: the next one is an error of the store.
+/// Returns the status that a request gets if it waits meanwhile.
 async fn fails_while_one_waits(limits: RateLimitLayer) -> u16 {
     let hangs = tower::service_fn(|_: Request<String>| {
         std::future::pending::<Result<Response<String>, Infallible>>()
@@ -50,9 +50,9 @@ fn waits(longest: Duration) -> RateLimitBuilder {
         .wait_up_to(longest)
 }
 
-/// Was a fault: a store that fails while somebody waits leaves the decision of before in place. In memory,
-/// the time stays that of the old decision, so the wait has no end: 300 s of a longest 10 s, until the
-/// reservation that stands in the way has expired.
+/// Was a fault: a store that fails while a request waits leaves the previous decision in place. In
+/// memory, the time stays that of the old decision, so the wait has no end: 300 s of a longest
+/// 10 s, until the blocking reservation has expired.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_while_a_request_waits_refuses_it_at_once() {
     let clock = Clock::tokio();
@@ -65,9 +65,9 @@ async fn a_store_that_fails_while_a_request_waits_refuses_it_at_once() {
     assert!(waited < Duration::from_millis(200), "{waited:?}");
 }
 
-/// The same, at a store afar: the old decision says "wait for nothing", so the store is asked without
-/// pause until the longest wait is over, and the client is told 429 (and with a paused clock, which
-/// such a wait does not move, it never ends).
+/// The same with a shared store: the old decision says "wait for nothing", so the store is called
+/// without pause until the longest wait is over, and the client gets 429 (and with a paused clock,
+/// which such a wait does not move, it never ends).
 #[tokio::test]
 async fn a_store_afar_that_fails_while_a_request_waits_refuses_it_at_once() {
     let store = full().build().unwrap();
@@ -75,8 +75,8 @@ async fn a_store_afar_that_fails_while_a_request_waits_refuses_it_at_once() {
     assert_eq!(fails_while_one_waits(limits).await, 503);
 }
 
-/// Was a fault: a failure of gRPC is HTTP 200 with a `grpc-status`, so `on_failure` gives every wrong
-/// guess back, and `unless_server_error` charges for failures of the server.
+/// Was a fault: a failure of gRPC is HTTP 200 with a `grpc-status`, so `on_failure` gives every
+/// wrong guess back, and `unless_server_error` charges for failures of the server.
 #[tokio::test]
 async fn failures_of_grpc_are_failures() {
     for (charge, code, expected) in [
@@ -101,8 +101,8 @@ async fn failures_of_grpc_are_failures() {
     }
 }
 
-/// Was a fault: `refuse_with` "changes the response to refused requests", but not that of those who are
-/// refused because nobody knows them.
+/// Was a fault: `refuse_with` "changes the response to refused requests", but not to those that are
+/// refused because they have no key.
 #[tokio::test]
 async fn the_hook_sees_who_is_refused_without_a_key() {
     let limits = RateLimitLayer::builder()
@@ -128,7 +128,7 @@ async fn the_hook_can_look_at_the_request_whoever_refuses() {
             });
         limits.build().unwrap().layer(tower::service_fn(hello))
     };
-    // used up, by a cost that never passes with a short key or a long one, and without a key
+    // exhausted, by a cost that never passes with a short key or a long one, and without a key
     let dear = |policy: Policy| policy.cost_by(|_| 2);
     for policy in [
         dear(Policy::new("p", Quota::once(1))),
@@ -141,7 +141,7 @@ async fn the_hook_can_look_at_the_request_whoever_refuses() {
     }
 }
 
-/// Was a fault: as `ConcurrencyLayer` does, and its test of this name.
+/// Was a fault: the same as in `ConcurrencyLayer`, which has a test of this name.
 #[test]
 fn without_a_runtime_nobody_waits_and_nothing_panics() {
     let limits = RateLimitLayer::builder()
@@ -163,8 +163,9 @@ fn without_a_runtime_nobody_waits_and_nothing_panics() {
     assert_eq!(statuses, [200, 429]);
 }
 
-/// Was a fault: the head of the response settles the cost, and the headers of the same response tell what
-/// was left before. A client that follows them waits for what it has already.
+/// Was a fault: the head of the response settles the cost, but the headers of the same response
+/// report the permits before that. A client that follows them waits for permits that it has
+/// already.
 #[tokio::test]
 async fn what_is_left_is_told_after_the_cost_is_settled() {
     let used = http::HeaderName::from_static("x-used");

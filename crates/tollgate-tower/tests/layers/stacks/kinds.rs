@@ -1,4 +1,4 @@
-//! Servers, bodies and boxes: what has to compile.
+//! Combinations of servers, bodies and boxes that have to compile.
 
 use super::{get, hello, once};
 use axum::body::Body;
@@ -21,7 +21,7 @@ async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Asks over loopback, on one connection.
+/// Sends requests over loopback, on one connection.
 async fn statuses(address: SocketAddr, count: usize) -> Vec<u16> {
     let client = reqwest::Client::new();
     let mut statuses = Vec::new();
@@ -36,7 +36,7 @@ async fn statuses(address: SocketAddr, count: usize) -> Vec<u16> {
 #[tokio::test]
 async fn a_service_of_tower_is_served_by_axum_without_a_router() {
     let (listener, address) = listen().await;
-    // `axum::serve` wants the body of axum, which a router makes of any.
+    // `axum::serve` requires the body of axum, which a router makes of any body.
     let service = ServiceBuilder::new()
         .map_response(|response: Response<_>| response.map(Body::new))
         .layer(once(2))

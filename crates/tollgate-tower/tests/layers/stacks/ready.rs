@@ -25,7 +25,7 @@ use tower::{
 #[derive(Default)]
 struct Strict {
     is_ready: bool,
-    /// Times that one became ready, was called, and was dropped ready.
+    /// How many became ready, were called, and were dropped ready.
     counts: Arc<[AtomicU64; 3]>,
 }
 
@@ -88,7 +88,7 @@ async fn what_was_ready_is_what_is_called() {
             u64::from(service.ready().await.unwrap().call(get("/")).await.unwrap().status() == 200);
     }
     assert_eq!(passed, 3);
-    // Who is refused lets go of what was ready.
+    // A refused request drops the service that was ready.
     assert_eq!(Strict::counts(&counts), [10, 3, 7]);
 }
 
@@ -112,7 +112,7 @@ async fn what_was_ready_is_held_by_who_waits() {
         assert_eq!(call.await.unwrap().unwrap().status(), 200);
     }
     assert_eq!(Strict::counts(&counts), [5, 5, 0]);
-    // Who leaves while it waits drops it.
+    // A request that is dropped while it waits drops the service.
     drop(service.ready().await.unwrap().call(get("/")));
     assert_eq!(Strict::counts(&counts), [6, 5, 1]);
 }
@@ -136,14 +136,14 @@ async fn a_store_afar_is_asked_with_what_was_ready() {
 
 #[tokio::test]
 async fn the_limit_of_tower_inside_and_outside() {
-    // Outside: it is one request at a time, and each is counted.
+    // Outside: one request at a time, and each is counted.
     let limits = once(3);
     let mut outside = ConcurrencyLimit::new(limits.layer(Strict::default()), 1);
     for expected in [200, 200, 200, 429, 429] {
         let response = outside.ready().await.unwrap().call(get("/")).await.unwrap();
         assert_eq!(response.status(), expected);
     }
-    // Inside: who is refused does not take the slot along.
+    // Inside: a refused request does not keep the slot.
     let inside = once(3).layer(ConcurrencyLimit::new(Strict::default(), 1));
     for expected in [200, 200, 200, 429, 429, 429] {
         assert_eq!(inside.clone().oneshot(get("/")).await.unwrap().status(), expected);
@@ -153,7 +153,7 @@ async fn the_limit_of_tower_inside_and_outside() {
         let response = inside.ready().await.unwrap().call(get("/")).await.unwrap();
         assert_eq!(response.status(), expected);
     }
-    // Inside, and nobody is ready: nobody pays.
+    // Inside, and no service is ready: no request is charged.
     let limits = once(3);
     let service = ConcurrencyLimit::new(tower::service_fn(hangs), 1);
     let mut first = limits.layer(service);

@@ -27,7 +27,7 @@ async fn status(app: &Router, path: &str) -> u16 {
     app.clone().oneshot(request).await.unwrap().status().as_u16()
 }
 
-/// Asks for the paths in turn, and tells how many permits of ten are spent.
+/// Requests the paths in turn, and returns how many permits of ten are spent.
 async fn spent(limits: &RateLimitLayer, app: &Router, rows: &[(&str, u16)]) -> u64 {
     for (path, expected) in rows {
         assert_eq!(status(app, path).await, *expected, "{path}");
@@ -43,7 +43,7 @@ async fn each_place_in_a_router_counts_what_it_covers_once() {
     let rows: [(&str, Build, u64); 9] = [
         ("around all", |limits, app| app.layer(limits), 5),
         ("routes only", |limits, app| app.route_layer(limits), 3),
-        // What is not found under the prefix goes to the fallback of the outer router, as axum has it.
+        // As usual in axum, the outer router's fallback handles unknown paths under the prefix.
         ("inside of nest", |limits, _| Router::new().nest("/in", routes().layer(limits)), 1),
         (
             "inside of nest, routes only",
@@ -51,7 +51,7 @@ async fn each_place_in_a_router_counts_what_it_covers_once() {
             1,
         ),
         ("outside of nest", |limits, _| Router::new().nest("/in", routes()).layer(limits), 5),
-        // Its fallback becomes that of the whole, with the layer: all that is not found is counted.
+        // Its fallback becomes that of the whole, with the layer: all unknown paths are counted.
         ("merged", |limits, app| app.merge(Router::new().route("/c", get("c")).layer(limits)), 2),
         (
             "merged, routes only",
@@ -161,7 +161,7 @@ async fn a_timeout_inside_has_run_and_one_outside_has_too() {
         .layer(HandleErrorLayer::new(late))
         .layer(timeout());
     assert_eq!(spent(&limits, &hangs().layer(inside), &[("/", 504)]).await, 1);
-    // An error that comes through the layer stays what it is.
+    // An error that passes the layer stays as it is.
     let limits = once(10);
     let between = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(late))

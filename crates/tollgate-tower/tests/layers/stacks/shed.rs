@@ -1,4 +1,4 @@
-//! What is shed further in by others than our own layers.
+//! Requests that foreign layers shed further in.
 
 use super::{drain, get, once};
 use axum::{body::Body, error_handling::HandleErrorLayer, response::IntoResponse};
@@ -46,7 +46,7 @@ async fn an_error_says_nothing_about_having_run() {
     assert_eq!(drain(&limits).await, 2, "it stays spent");
 }
 
-/// What `HandleErrorLayer` makes of an error: a response that says whether anything ran.
+/// Turns an error into a response, for `HandleErrorLayer`: the response says whether anything ran.
 async fn answer(error: BoxError) -> axum::response::Response {
     let mut response = StatusCode::SERVICE_UNAVAILABLE.into_response();
     if error.is::<Overloaded>() {

@@ -221,7 +221,7 @@ pub(super) async fn a_reset_key_is_as_if_never_seen<S: Subject>(subject: &S) -> 
     Ok(())
 }
 
-/// What is used stays used: by GCRA the time until the bucket is full, in windows the count.
+/// Used permits stay used: with GCRA the time until the bucket is full, in windows the count.
 pub(super) async fn another_quota_keeps_what_is_used<S: Subject>(subject: &S) -> Checked {
     for algorithm in Algorithm::ALL {
         let name = format!("change {algorithm}");

@@ -1,4 +1,4 @@
-//! The worker of an engine whose time is a manual clock: whoever moves the hand.
+//! The worker of an engine on a manual clock: the thread that moves the hand.
 
 use super::{Inner, Machine, Phase, Step, Worker};
 use crate::{ManualClock, Tick, wait::driver::Kind};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 impl<M: Machine> Inner<M> {
     /// Runs what is due, and sets a timer of the hand for the rest.
     ///
-    /// An action that causes something due at once does not get here again: the worker is awake, so
+    /// An action that makes a job due at once does not get here again: the worker is awake, so
     /// the loop below finds it when the action has returned.
     pub(super) fn work_inline(this: &Arc<Self>) {
         let Kind::Manual(hand) = &this.driver.kind else { return };

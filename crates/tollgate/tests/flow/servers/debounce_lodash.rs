@@ -1,7 +1,7 @@
-//! Debouncers and throttles beside the real lodash: thousands of random scripts, on clocks that are
-//! moved by hand, and every run and every `pending` compared.
+//! Debouncers and throttles compared with the real lodash: thousands of random scripts, on clocks
+//! that the tests move, and every run and every `pending` compared.
 //!
-//! Lodash is looked for in `target/npm` (or `TOLLGATE_NPM`).
+//! The tests look for lodash in `target/npm` (or `TOLLGATE_NPM`).
 
 use serde_json::{Value, json};
 use std::{
@@ -21,7 +21,7 @@ enum Op {
     Trigger,
     Flush,
     Cancel,
-    /// The time passes, and that is all.
+    /// Only time passes.
     Nothing,
     /// Lodash only: triggers before the timers that are due have fired.
     Late,
@@ -54,11 +54,11 @@ struct Script {
     edges: Edges,
     keep_stale: bool,
     events: Vec<(u64, Op, u64)>,
-    /// What each run does.
+    /// The calls that each run makes.
     inside: Vec<Vec<Op>>,
 }
 
-/// When it ran and with what, and whether it was pending after each event.
+/// When it ran and with which value, and whether it was pending after each event.
 #[derive(Debug, PartialEq, Eq)]
 struct Trace {
     runs: Vec<(u64, u64)>,
@@ -93,7 +93,7 @@ impl Script {
     }
 }
 
-/// What both have in common, for the player.
+/// The methods that both have, for the player.
 trait Toy: Clone + Send + Sync + 'static {
     fn act(&self, op: Op, value: u64);
     fn is_pending(&self) -> bool;
@@ -180,7 +180,7 @@ fn play<D: Toy>(script: &Script, start: impl FnOnce(&ManualClock, Action) -> D) 
     Trace { runs, pending }
 }
 
-/// As lodash's `debounce`; and as its `throttle`, which is one.
+/// Like lodash's `debounce`; and like its `throttle`, which is a special case.
 fn debouncer(script: &Script) -> Trace {
     play(script, |hand, action| {
         let delay = Duration::from_millis(script.wait);
@@ -225,7 +225,7 @@ fn lodash(scripts: &[Script]) -> Vec<Trace> {
         .spawn()
         .unwrap_or_else(|error| panic!("node does not start ({error}); install it: {install}"));
     let lines: String = scripts.iter().map(|script| format!("{}\n", script.json())).collect();
-    // It reads everything before it writes. If it has gone, its status says so below.
+    // It reads everything before it writes. If it has ended early, its status shows that below.
     drop(node.stdin.take().unwrap().write_all(lines.as_bytes()));
     let output = node.wait_with_output().unwrap();
     assert!(output.status.success(), "lodash did not play; if it is not installed: {install}");
@@ -261,7 +261,7 @@ impl Dice {
         (word ^ (word >> 31)) % sides
     }
 
-    /// How long after the last event the next one comes: mostly near a border.
+    /// The gap between the last event and the next: mostly near a boundary.
     fn gap(&mut self, wait: u64, max_wait: u64) -> u64 {
         match self.roll(10) {
             0 => 0,
@@ -297,7 +297,7 @@ impl Dice {
                 0 | 1 => vec![Op::Trigger],
                 2 if is_disturbed => vec![Op::Flush],
                 3 if is_disturbed => vec![Op::Cancel],
-                // With a leading edge lodash nests three runs here, where we make one of two.
+                // With a leading edge lodash nests three runs here, where we combine two of them.
                 4 if is_disturbed && matches!(edges, Edges::Trailing) => {
                     vec![Op::Trigger, Op::Flush]
                 }
@@ -373,7 +373,7 @@ fn a_throttle_runs_when_lodash_does_unless_that_runs_twice_in_an_interval() {
             differs += 1;
         }
     }
-    // Most are the same, and the difference is there.
+    // Most traces are equal, but the difference shows.
     assert!((1..scripts.len() / 3).contains(&differs), "{differs} of {}", scripts.len());
 }
 
@@ -408,6 +408,6 @@ fn the_differences_are_those_that_the_docs_name() {
     assert_eq!(debouncer(&scripts[1]).runs, [(60, 1), (190, 2)]);
     assert_eq!(theirs[2], [(100, 1), (100, 1_000), (100, 1_000)]);
     assert_eq!(debouncer(&scripts[2]).runs, [(100, 1), (100, 1_000)]);
-    // A hand is never late. What a late worker makes of this is in the tests of the machine.
+    // A manual clock is never late. The tests of the state machine cover a late worker.
     assert_eq!(theirs[3], [(230, 2)]);
 }

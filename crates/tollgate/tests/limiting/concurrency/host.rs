@@ -1,4 +1,4 @@
-//! Both kinds of limit behind one face, and futures that are polled by hand.
+//! Both kinds of limit behind one interface, and futures that a test polls.
 
 use std::{
     pin::Pin,
@@ -10,7 +10,7 @@ use std::{
 };
 use tollgate::{Acquire, Concurrency, ConcurrencyCounts, Full, KeyedConcurrency, Permit};
 
-/// One limit, or one key among others: the same suite holds for both.
+/// One limit, or one key among others: both pass the same suite.
 #[derive(Clone, Debug)]
 pub(crate) enum Host {
     Single(Concurrency),
@@ -68,7 +68,7 @@ impl Host {
         }
     }
 
-    /// How many wait, while others come and go.
+    /// How many wait, while other threads may be active.
     pub(crate) fn waiting(&self) -> u64 {
         match self {
             Self::Single(limit) => limit.waiting(),
@@ -76,7 +76,7 @@ impl Host {
         }
     }
 
-    /// In flight, waiting, available; nobody else is at work.
+    /// In flight, waiting, available; no other thread is active.
     pub(crate) fn level(&self) -> (u64, u64, u64) {
         match self {
             Self::Single(limit) => (limit.in_flight(), limit.waiting(), limit.available()),
@@ -95,7 +95,7 @@ impl Host {
         }
     }
 
-    /// Nothing is left behind: no permit, no place, no key.
+    /// Checks that no permit, no place and no key is left over.
     pub(crate) fn assert_idle(&self, available: u64, row: &str) {
         assert_eq!(self.level(), (0, 0, available), "{row}, {self:?}");
         if let Self::Keyed(limit) = self {
@@ -124,7 +124,7 @@ impl Waiter {
         Self { future, woken: Arc::default() }
     }
 
-    /// A future that waits already.
+    /// A future that already waits.
     pub(crate) fn queued(mut self) -> Self {
         assert!(self.poll().is_pending());
         self
@@ -135,7 +135,7 @@ impl Waiter {
         Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker))
     }
 
-    /// The answer that it must have by now.
+    /// Returns the answer, which must be there by now.
     pub(crate) fn answer(&mut self) -> Result<Permit, Full> {
         match self.poll() {
             Poll::Ready(answer) => answer,
@@ -147,7 +147,8 @@ impl Waiter {
         self.woken.0.load(SeqCst)
     }
 
-    /// Polls with another waker from now on. Returns how to ask how often the old one was woken.
+    /// Polls with another waker from now on. Returns a function that counts the wakes of the old
+    /// one.
     pub(crate) fn replace_waker(&mut self) -> impl Fn() -> usize + use<> {
         let old = std::mem::take(&mut self.woken);
         move || old.0.load(SeqCst)

@@ -1,4 +1,4 @@
-//! What only keys have: isolation, bounds, and limits of their own.
+//! Properties of keyed limits only: isolation, bounds, and limits of their own.
 
 use super::host::Waiter;
 use tollgate::{Concurrency, ConcurrencyError, KeyedConcurrency, Permit};

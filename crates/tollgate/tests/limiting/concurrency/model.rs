@@ -1,4 +1,5 @@
-//! Random sequences of calls against a slow model that shares no code with the real thing.
+//! Random sequences of calls compared with a slow model that shares no code with the
+//! implementation.
 //!
 //! The model keeps every waiter of a key in a `VecDeque` and walks it from the front. One limit is
 //! the case of one key without bounds on keys.
@@ -16,7 +17,7 @@ const MAX_KEYS: u64 = 2;
 const MAX_WAITING: u64 = 3;
 const MAX_WAITING_TOTAL: u64 = 4;
 
-/// One call. Places are taken modulo what there is.
+/// One call. Places are taken modulo the number of places.
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Try {
@@ -63,7 +64,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..100)
 }
 
-/// The answer to a call, as the model and the real thing put it.
+/// The answer to a call, in a form that both the model and the implementation have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Passed,
@@ -97,7 +98,7 @@ struct ModelKey {
     in_flight: u64,
     /// (id, cost) from the head.
     queue: VecDeque<(usize, u64)>,
-    /// Of waiters that have not come back yet: cost and answer.
+    /// For waiters that were not polled since: cost and answer.
     answers: BTreeMap<usize, (u64, Answer)>,
 }
 
@@ -125,7 +126,7 @@ impl Model {
         self.keys.iter().map(|key| key.queue.len() as u64).sum()
     }
 
-    /// `id` is that of a future, which may wait.
+    /// `id` identifies a future, which may wait.
     fn ask(&mut self, key: usize, cost: u64, id: Option<usize>) -> Answer {
         let (limit, used, all) = (self.limit_of(key), self.used(), self.waiting());
         let at = &mut self.keys[key];
@@ -157,7 +158,7 @@ impl Model {
         }
     }
 
-    /// Serves the queues until nothing moves.
+    /// Serves the queues until nothing changes.
     fn serve(&mut self) {
         for key in 0..KEYS as usize {
             let limit = self.limit_of(key);
@@ -172,7 +173,7 @@ impl Model {
         }
     }
 
-    /// Tells the hopeless so, from the front.
+    /// Refuses the waiters that can never pass, from the front.
     fn sift(&mut self) {
         for key in 0..KEYS as usize {
             let limit = self.limit_of(key);
@@ -203,7 +204,7 @@ impl Model {
     }
 }
 
-/// The real thing.
+/// The implementation.
 enum Real {
     Single(Concurrency),
     Keyed(KeyedConcurrency<u64>),
@@ -268,7 +269,7 @@ impl Run {
         }
     }
 
-    /// Returns what the real thing said, and what the model says.
+    /// Returns the answers of the implementation and of the model.
     fn step(&mut self, op: Op) -> (Answer, Answer) {
         const NOTHING: (Answer, Answer) = (Answer::Passed, Answer::Passed);
         match op {
@@ -347,7 +348,7 @@ impl Run {
         self.model.sift();
     }
 
-    /// Every number agrees, and whoever has an answer was woken, and nobody else.
+    /// Checks every number, and that exactly the waiters with an answer were woken.
     fn check(&self) -> Result<(), TestCaseError> {
         for (key, at) in self.model.keys.iter().enumerate() {
             let free = match self.model.closed || !at.queue.is_empty() {

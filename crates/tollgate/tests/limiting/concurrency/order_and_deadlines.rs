@@ -9,7 +9,7 @@ use tollgate::{
 
 const KEY: &str = "alice";
 
-/// A limit of one, or a key of one, with room for three who wait, on a clock that is moved by hand.
+/// A limit of one, or a key of one, with a queue of three, on a manual clock.
 fn hosts(newest_first: bool) -> [(Host, ManualClock); 2] {
     let hands = [ManualClock::new(), ManualClock::new()];
     let mut single = Concurrency::builder(1).max_waiting(3).clock(hands[0].clock()).counted();
@@ -32,7 +32,7 @@ fn waiter(host: &Host, urgency: u8) -> Waiter {
     Waiter::new(acquire(host).priority(Priority::new(urgency).unwrap())).queued()
 }
 
-/// Serves everybody who waits, one after the other, and returns who it was.
+/// Serves all waiters, one after the other, and returns their order.
 fn order(held: Permit, mut waiters: Vec<Waiter>) -> Vec<usize> {
     let (mut held, mut served) = (Some(held), Vec::new());
     while served.len() < waiters.len() {
@@ -53,7 +53,7 @@ fn order(held: Permit, mut waiters: Vec<Waiter>) -> Vec<usize> {
 
 #[test]
 fn the_most_urgent_is_served_first_and_equals_in_turn() {
-    // urgency of each who comes; who is served: oldest first, newest first
+    // urgency of each waiter; the order of service: oldest first, newest first
     let rows: [(&[u8], &[usize], &[usize]); 4] = [
         (&[3, 3, 3], &[0, 1, 2], &[2, 1, 0]),
         (&[7, 3, 0], &[2, 1, 0], &[2, 1, 0]),
@@ -206,14 +206,14 @@ fn threads_that_wait_are_refused_at_their_deadline() {
         drop(held);
         host.assert_idle(1, "thread");
     }
-    // On a clock that moves by itself the thread wakes up by itself.
+    // On a real clock the thread wakes up by itself.
     let limit = Concurrency::builder(1).max_waiting(1).build().unwrap();
     let _held = limit.try_acquire().unwrap();
     let refused = limit.acquire().within(Duration::from_millis(1)).block();
     assert!(refused.is_err_and(|full| full.is_timed_out()));
 }
 
-/// Without a timer a late caller is refused when it is polled, or when its turn comes.
+/// Without a timer a late caller is refused when it is polled, or when it would be served.
 #[test]
 fn without_a_timer_nobody_passes_late() {
     let clock = Clock::monotonic();
@@ -226,7 +226,7 @@ fn without_a_timer_nobody_passes_late() {
     while clock.now() <= begun.saturating_add(soon) {}
     assert!(polled.answer().unwrap_err().is_timed_out());
     let (mut passed_over, mut served) = (waits(soon), waits(Duration::MAX));
-    // What is read of the clock then is a few milliseconds old.
+    // The coarse reading of the clock is then a few milliseconds old.
     let begun = clock.now();
     while clock.now() <= begun.saturating_add(Duration::from_millis(50)) {}
     drop(held);
@@ -327,7 +327,8 @@ mod tasks {
     }
 }
 
-/// A thread remembers for how long it trusts the cheap reading of the system's clock. Other clocks have no such reading.
+/// A thread remembers for how long it trusts the coarse reading of the system's clock. Other clocks
+/// have no such reading.
 #[test]
 fn a_manual_clock_is_not_taken_for_that_of_the_system() {
     let system = Limiter::new(Quota::per_second(1000)).unwrap();

@@ -14,7 +14,7 @@ use tollgate::{KeyedConcurrency, Permit};
 const THREADS: u64 = 64;
 const ROUNDS: u64 = 500;
 
-/// Counts those inside, and remembers the most there ever were.
+/// Counts the permits in use, and remembers the maximum.
 #[derive(Default)]
 struct Room {
     inside: AtomicU64,
@@ -55,7 +55,7 @@ fn tries_and_waits_of_many_threads_stay_within_the_limit() {
                 match (index + round) % 4 {
                     0 => drop(host.try_acquire_n(cost).map(|permit| room.visit(permit))),
                     1 => {
-                        // A future that is dropped whatever has become of it.
+                        // A future that is dropped in any state.
                         let mut waiter = host.acquire_n(cost);
                         if let Poll::Ready(Ok(permit)) = waiter.poll() {
                             room.visit(permit);
@@ -188,7 +188,7 @@ fn many_keys_from_many_threads_leave_nothing_behind() {
 #[test]
 fn what_a_holder_did_is_seen_by_the_next() {
     // A plain number, read and written in two steps: lost updates would show. Loom checks the
-    // orderings; this only checks that one permit excludes.
+    // orderings; this only checks that one permit excludes others.
     for host in hosts(1, THREADS) {
         let number = AtomicU64::new(0);
         hammer(|_| {

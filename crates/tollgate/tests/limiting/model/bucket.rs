@@ -104,8 +104,8 @@ impl Bucket {
         self.ahead(now) + self.units(cost) + self.late > most
     }
 
-    /// Becomes vague if the rounding decides whether a claim with `outstanding` left is over: a clock that
-    /// goes back could tell.
+    /// Becomes vague if the rounding decides whether a claim with `outstanding` left is over: a
+    /// clock that goes back could show the difference.
     pub(super) fn doubt_if_unsure(&mut self, outstanding: i128) {
         if self.by_now(outstanding).is_none() {
             self.early = self.period + 1;
@@ -124,7 +124,7 @@ impl Bucket {
         self.tat = self.tat.max(self.time(now)) + self.units(cost);
     }
 
-    /// Time does not go back behind a change of quota, but for a ninth of a nanosecond.
+    /// Time does not go back before a change of quota, except for a ninth of a nanosecond.
     pub(super) fn begin(&mut self, now: Tick) {
         if self.tat <= self.time(now) {
             self.tat = self.time(now);
@@ -136,7 +136,7 @@ impl Bucket {
         self.tat
     }
 
-    /// Returns how much that is, and how many whole permits.
+    /// Returns the amount that is given back, and how many whole permits it is.
     pub(super) fn give_back(
         &mut self,
         now: Tick,
@@ -162,7 +162,7 @@ impl Bucket {
         (amount, self.touched(amount, is_rounded))
     }
 
-    /// Permits of which a part has refilled count: what is given back makes them whole.
+    /// A permit that has refilled in part counts: the give-back completes it.
     fn touched(&self, amount: i128, is_rounded: bool) -> RangeInclusive<u64> {
         let rounding = if is_rounded { self.early + self.late } else { 0 };
         let permits = |amount: i128| ((amount + self.period - 1) / self.period) as u64;
@@ -175,7 +175,7 @@ impl Bucket {
         least as u64..=((amount + rounding) / self.period) as u64
     }
 
-    /// Returns false if the limiter starts anew.
+    /// Returns false if the limiter starts from the beginning.
     pub(super) fn change(&mut self, now: Tick, quota: &Quota, how: Inherit) -> bool {
         if how == Inherit::Reset {
             return false;
@@ -190,7 +190,7 @@ impl Bucket {
             let carried = scale(rounding + self.two_ninths(), times, by) + 1;
             let carried = scale(carried, next.period, self.period);
             match (self.count, next.count) {
-                // What is rounded may lie on either side of a whole permit.
+                // A rounded value may lie on either side of a whole permit.
                 (1.., 0) => carried + next.period,
                 _ => carried + 2 + next.two_ninths(),
             }

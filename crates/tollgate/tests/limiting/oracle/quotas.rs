@@ -1,4 +1,4 @@
-//! The quotas of random traces: such as people write, and awkward ones.
+//! The quotas of random traces: common and awkward ones.
 
 use proptest::prelude::*;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tollgate::{Initial, Quota};
 pub(super) const SECOND: u64 = 1_000_000_000;
 pub(super) const DAY: u64 = 86_400 * SECOND;
 
-/// (count, period in nanoseconds) that people write, and some that divide badly.
+/// (count, period in nanoseconds): common ones, and some that divide badly.
 fn rates() -> impl Strategy<Value = (u64, u64)> {
     let written = (
         prop::sample::select(&[1_u64, 2, 5, 10, 20, 60, 100, 250, 500, 1000, 5000][..]),
@@ -50,7 +50,7 @@ pub(super) fn window_quotas() -> impl Strategy<Value = Quota> {
     prop_oneof![30 => limit, 1 => Just(Quota::unlimited())]
 }
 
-/// Sets what a fresh limiter holds: everything, mostly.
+/// Sets the permits of a fresh limiter: mostly all.
 pub(super) fn filled(quota: Quota, choice: u64) -> Quota {
     match choice % 8 {
         _ if quota.is_unlimited() => quota,

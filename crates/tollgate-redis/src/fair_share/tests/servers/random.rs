@@ -1,4 +1,5 @@
-//! Random fleets: the script and its twin give the same answers, and the sum is within the capacity.
+//! Random fleets: the script and its model give the same answers, and the sum is within the
+//! capacity.
 
 use super::sim::{Path, Sim, resource};
 use crate::fair_share::{Member, Rate, Resource, Sharing};

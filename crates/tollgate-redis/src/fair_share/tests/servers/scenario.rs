@@ -1,4 +1,4 @@
-//! What happens to a fleet.
+//! Scenarios of a fleet.
 
 use super::sim::{Path, Sim, resource};
 use crate::{
@@ -102,7 +102,7 @@ async fn a_lost_table_is_learned_again_and_the_sum_stays_within_the_capacity() {
     let mut sim = settled(Sharing::Fair).await;
     sim.flush().await;
     let newcomer = sim.join(Member::new(), 1000);
-    // The greedy newcomer comes first, when nobody else has restated what it has.
+    // The greedy newcomer comes first, before any other process has restated its share.
     sim.refresh(newcomer).await;
     assert_eq!((sim.share(newcomer), sim.mode(newcomer)), (Rate::ZERO, Mode::Learning));
     for _ in 0..3 {
@@ -142,7 +142,7 @@ async fn a_store_that_is_away_for_all_costs_no_more_than_the_capacity() {
         }
         assert_eq!(sim.shares(), [after; 3]);
         assert_eq!(sim.mode(0), Mode::Safe);
-        // Back again: nobody is known, so what is in use is learned first.
+        // Back again: no process is known, so the table first learns the shares in use.
         sim.round().await;
         assert_eq!(sim.shares(), [after; 3]);
         assert_eq!(sim.mode(0), Mode::Learning);
@@ -197,7 +197,7 @@ async fn a_clock_of_the_server_that_jumps_costs_one_refresh() {
     sim.refresh(1).await;
     assert!(sim.total() <= Rate::per_second(120), "{:?}", sim.shares());
 
-    // Back: rows of the living are written anew, and learning does not last longer.
+    // Back: live processes write their rows again, and learning does not last longer.
     let mut sim = Sim::new(resource()).await;
     sim.join(Member::new(), 100);
     sim.round().await;

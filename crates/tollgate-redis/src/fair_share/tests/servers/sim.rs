@@ -28,7 +28,7 @@ pub(super) struct Sim {
     pub(super) link: Link,
     pub(super) table: Table,
     pub(super) now: Tick,
-    /// What the server's clock shows when the fleet's shows zero.
+    /// The time of the server's clock when the fleet's clock shows zero.
     pub(super) epoch_secs: u64,
     resource: Resource,
     clients: Vec<Client>,
@@ -42,7 +42,7 @@ struct Client {
     is_alive: bool,
 }
 
-/// What becomes of a report.
+/// How the delivery of a report ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Path {
     Well,
@@ -59,7 +59,7 @@ pub(super) fn resource() -> Resource {
 impl Sim {
     pub(super) async fn new(resource: Resource) -> Self {
         let redis = Redis::start(Flavor::Redis);
-        // Patient, as it is not about deadlines.
+        // A long deadline, because the test is not about deadlines.
         let url = format!("{}?deadline=60s&connect_timeout=60s", redis.url());
         let link = Link::open(url.parse().unwrap()).unwrap();
         let (table, now) = (Table::default(), Tick::from_secs(1));
@@ -74,7 +74,7 @@ impl Sim {
         }
     }
 
-    /// Starts with nobody there, for another round on the same server.
+    /// Starts again without processes, for another round on the same server.
     pub(super) async fn begin(&mut self, resource: Resource) {
         self.clients.clear();
         self.resource = resource;
@@ -112,7 +112,7 @@ impl Sim {
         self.clients[who].wants = wants;
     }
 
-    /// Ends a process without a word.
+    /// Kills a process without a report.
     pub(super) fn kill(&mut self, who: usize) {
         self.clients[who].is_alive = false;
     }
@@ -121,14 +121,14 @@ impl Sim {
         self.now = self.now.saturating_add(by);
     }
 
-    /// Reports, and again if the share has become smaller, as the task does.
+    /// Reports, and reports again if the share has shrunk, as the task does.
     pub(super) async fn refresh(&mut self, who: usize) {
         if self.report(who, Path::Well).await == Some(true) {
             self.report(who, Path::Well).await;
         }
     }
 
-    /// Everybody alive reports once, in turn. After each the sum is checked.
+    /// Each live process reports once, in order. Checks the sum after each report.
     pub(super) async fn round(&mut self) {
         for who in 0..self.clients.len() {
             if self.clients[who].is_alive {
@@ -138,7 +138,7 @@ impl Sim {
         }
     }
 
-    /// Everybody alive tries to report and cannot.
+    /// Each live process tries to report and fails.
     pub(super) async fn round_away(&mut self) {
         for who in 0..self.clients.len() {
             if self.clients[who].is_alive {
@@ -147,7 +147,7 @@ impl Sim {
         }
     }
 
-    /// Reports. Returns whether the share has become smaller, if there was an answer.
+    /// Reports. Returns whether the share has shrunk, if there was an answer.
     pub(super) async fn report(&mut self, who: usize, path: Path) -> Option<bool> {
         let report = self.prepare(who);
         if path == Path::Away {
@@ -163,13 +163,13 @@ impl Sim {
         Some(holder.answered(self.now, &report, answer))
     }
 
-    /// Writes a report as of now, to be delivered later.
+    /// Makes a report as of now, to be delivered later.
     pub(super) fn prepare(&mut self, who: usize) -> Report {
         let client = &mut self.clients[who];
         client.holder.report(self.now, client.wants)
     }
 
-    /// Delivers a report to the server and to its twin. They agree.
+    /// Delivers a report to the server and to its model, and checks that they agree.
     pub(super) async fn deliver(&mut self, who: usize, report: &Report) -> Answer {
         let client = &self.clients[who];
         let call = client.registration.call(Verb::Report, report, 2);
@@ -203,7 +203,7 @@ impl Sim {
         self.clients[who].holder.refusal()
     }
 
-    /// Returns the shares of all, in whole permits per second.
+    /// Returns the shares of all processes, in whole permits per second.
     pub(super) fn shares(&self) -> Vec<u64> {
         (0..self.clients.len()).map(|who| self.share(who).as_micros() / 1_000_000).collect()
     }
@@ -212,7 +212,7 @@ impl Sim {
         self.epoch_secs * 1_000_000 + self.now.as_nanos() / 1_000
     }
 
-    /// Returns what all that are alive allow themselves.
+    /// Returns the sum of the shares in force of all live processes.
     pub(super) fn total(&self) -> Rate {
         let alive = (0..self.clients.len()).filter(|who| self.clients[*who].is_alive);
         alive.map(|who| self.share(who)).sum()

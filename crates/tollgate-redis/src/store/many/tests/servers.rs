@@ -7,8 +7,8 @@ use tollgate::{
 };
 use tollgate_rig::{Flavor, Redis};
 
-/// A take, a reservation after it, and a take of others. After four permits have come back by
-/// time, the first take is undone (nothing is left of it), and then the reservation.
+/// A take, a reservation after it, and another take. After four permits have refilled, the first
+/// take is undone (none of it is left), and then the reservation.
 #[tokio::test]
 async fn what_is_undone_is_not_given_back_again_by_a_younger_claim() {
     let redis = Redis::start(Flavor::Redis);

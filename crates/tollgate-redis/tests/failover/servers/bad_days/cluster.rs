@@ -99,8 +99,8 @@ pub(crate) fn sentinels(flavor: Flavor) -> Day {
         .forgets()
 }
 
-/// Of two slots one may have taken its part, the other cannot be reached: the whole is unknown, so that
-/// nobody books it again.
+/// One of two slots may have taken its part, the other cannot be reached: the outcome of the whole
+/// is unknown, so that no caller books it again.
 pub(crate) async fn half_unknown() {
     let mut cluster = Cluster::builder(Flavor::Redis).replicas(0).start();
     // Long enough that a busy machine sends the call within it.

@@ -1,32 +1,32 @@
-//! What a bad day is.
+//! The description of a bad day.
 
 use std::sync::{Arc, Mutex};
 use tollgate_redis::Settings;
 
-/// Something done to the servers, which live as long as it.
+/// An action on the servers, which live as long as it.
 type Deed = Arc<dyn Fn() + Send + Sync>;
 
 /// How to break servers, and how to mend them.
 pub(crate) type Deeds<T> = (fn(&mut T), fn(&mut T));
 
-/// A bad day: how to break and how to mend, and what to expect.
+/// A bad day: how to break and how to repair the servers, and the expected results.
 pub(crate) struct Day {
     pub(crate) name: &'static str,
     /// How processes connect: the shipped defaults, unless a day says otherwise.
     pub(crate) settings: Settings,
-    /// Where the state can be read when all is over, past everything that is broken.
+    /// The settings for reading the state at the end, bypassing everything that is broken.
     pub(crate) reads: Settings,
     pub(crate) breaks: Deed,
     pub(crate) mends: Deed,
-    /// Words of the error, one of which the store says.
+    /// Fragments of the store's error; at least one must appear.
     pub(crate) says: &'static [&'static str],
-    /// What was booked survives.
+    /// Whether booked permits survive.
     pub(crate) keeps_state: bool,
-    /// Decisions are made without the store meanwhile.
+    /// Whether decisions are made without the store meanwhile.
     pub(crate) degrades: bool,
-    /// All is well before.
+    /// Whether everything works before.
     pub(crate) begins_well: bool,
-    /// There are two tiers on top.
+    /// Whether the guard is below a two-tier store.
     pub(crate) is_tiered: bool,
 }
 
@@ -60,13 +60,13 @@ impl Day {
         self
     }
 
-    /// The state is at another address than the processes use.
+    /// Sets the address of the state if it is not the one that the processes use.
     pub(crate) fn reads(mut self, url: &str) -> Self {
         self.reads = url.parse().unwrap();
         self
     }
 
-    /// What was booked may be lost.
+    /// Booked permits may be lost.
     pub(crate) fn forgets(mut self) -> Self {
         self.keeps_state = false;
         self

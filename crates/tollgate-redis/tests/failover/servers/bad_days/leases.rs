@@ -47,8 +47,8 @@ pub(crate) async fn outage() {
     let (lasted, status) = (clock.now().since(began), tiers.status());
     let (bound, bounds) = (guard.bound(&policy).unwrap(), tiers.bounds(&policy));
     let capacity = policy.quota().capacity();
-    // Before and after: the burst anew each, as the server has forgotten all. In between: the share.
-    // At any time: the rate, and what is held.
+    // Before and after: the full burst each, because the server has lost its state. In between: the
+    // share. At any time: the rate, and the held permits.
     let rate = 200.0 * (lasted + Duration::from_secs(1)).as_secs_f64();
     let most = 2 * capacity
         + bound.while_down_once.unwrap()

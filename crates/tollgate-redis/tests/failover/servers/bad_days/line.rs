@@ -19,7 +19,7 @@ const LIMIT: u64 = 1000;
 pub(crate) async fn keeps_the_deadline() {
     let mut redis = Redis::start(Flavor::Redis);
     let deadline = Duration::from_secs(1);
-    // The breaker stays closed, so that everybody waits.
+    // The breaker stays closed, so that every caller waits.
     let settings: Settings = redis.url().parse().unwrap();
     let settings = settings.deadline(deadline).breaker_window(64).breaker_failures(64);
     let store = RedisStore::new(Link::open(settings).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! One bad day from morning to night, and what must hold.
+//! Runs one bad day from start to end, and checks the results.
 
 use super::{
     day::Day,
@@ -12,44 +12,44 @@ use tollgate::{
 };
 use tollgate_redis::{Bound, FailurePolicy, Link, RedisStore};
 
-/// Calls of each seat while all is well and again while it breaks, and when it is broken.
+/// Calls of each seat before the break and again during the break; and calls after it.
 pub(crate) const CALLS_BEFORE: u64 = 20;
 pub(crate) const CALLS_DOWN: u64 = 300;
 
-/// What came of a day.
+/// The results of a day.
 pub(crate) struct Report {
     pub(crate) name: &'static str,
     pub(crate) degrades: bool,
-    /// What the store said at first, when its breakers were open, and later.
+    /// The errors of the store at first, with open breakers, and later.
     pub(crate) errors: Vec<String>,
-    /// How long decisions took until the breakers were open, and from then on.
+    /// The duration of decisions until the breakers were open, and from then on.
     pub(crate) noticing: Vec<Duration>,
     pub(crate) down: Vec<Duration>,
-    /// From the end of mending to decisions of the store's.
+    /// The time from the end of the repair until the store decides again.
     pub(crate) recovered: Duration,
     pub(crate) rows: [Row; 3],
 }
 
-/// What came of a day for one failure policy.
+/// The results of a day for one failure policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) failure: FailurePolicy,
     pub(crate) tally: Tally,
     pub(crate) bound: Bound,
-    /// Calls of unknown outcome up to recovery, and in all.
+    /// Calls of unknown outcome up to recovery, and in total.
     pub(crate) unknown: u64,
     pub(crate) unknown_in_all: u64,
     pub(crate) carried: u64,
     pub(crate) dropped: u64,
-    /// What the store had booked when all was well again.
+    /// The permits booked in the store after recovery.
     pub(crate) spent: u64,
-    /// Of the tally, what was admitted by the store up to then.
+    /// The permits of the tally that the store had admitted by then.
     pub(crate) by_store_then: u64,
-    /// And without it.
+    /// The permits admitted without the store by then.
     pub(crate) degraded_then: u64,
 }
 
-/// Has a bad day.
+/// Runs a bad day.
 pub(crate) async fn run(day: Day) -> Report {
     let clock = Clock::monotonic();
     let mut fleet = Fleet::open(&day);
@@ -62,7 +62,7 @@ pub(crate) async fn run(day: Day) -> Report {
         let breaks = Arc::clone(&day.breaks);
         move || breaks()
     });
-    // Calls are on their way when it breaks.
+    // Calls are under way when it breaks.
     let (mut errors, mut noticing) = (Vec::new(), fleet.calls(CALLS_BEFORE, |_| false).await);
     breaking.await.unwrap();
     if day.degrades {
@@ -71,12 +71,12 @@ pub(crate) async fn run(day: Day) -> Report {
         errors.push(fleet.error(&[""]).await);
     }
     let down = fleet.calls(CALLS_DOWN, |_| false).await;
-    // What is timed is decisions without the store.
+    // Times only the decisions without the store.
     let timed = down.into_iter().filter(|call| call.is_degraded == day.degrades);
     let mut down: Vec<_> = timed.map(|call| call.took).collect();
     down.sort_unstable();
     if day.degrades {
-        // By and by it is the true reason, not only that a connection was lost.
+        // In the end the errors show the actual cause, not only a lost connection.
         let is_said = errors.iter().any(|error| says_one(error, day.says));
         errors.push(fleet.error(if is_said { &[""] } else { day.says }).await);
     }
@@ -94,7 +94,7 @@ pub(crate) async fn run(day: Day) -> Report {
     let recovered = clock.now().since(mended);
     fleet.until_carried().await;
     let mut rows = rows(&day, &fleet).await;
-    // What is left is used up.
+    // Uses up the remaining permits.
     fleet.calls(2 * LIMIT, |decision| decision.is_denied() && !decision.is_degraded()).await;
     fleet.until_carried().await;
     for (number, row) in rows.iter_mut().enumerate() {
@@ -150,19 +150,19 @@ async fn rows(day: &Day, fleet: &Fleet) -> [Row; 3] {
     rows.try_into().expect("a row for each failure policy")
 }
 
-/// Returns what is booked, a debt included: so many permits must come back until all have.
+/// Returns the booked permits, including a debt: the number that must refill until all are back.
 fn spent(decision: &Decision, policy: &Policy) -> u64 {
     let each = policy.quota().period().as_nanos() / u128::from(LIMIT);
     let wait = decision.reset_after(decision.at()).unwrap_or_default().as_nanos();
     u64::try_from(wait.div_ceil(each)).unwrap()
 }
 
-/// What must hold of what passed.
+/// Checks the admitted and booked permits.
 fn check(day: &Day, row: &Row, lasted: Duration) {
     let Row { failure, tally, bound, unknown, carried, dropped, spent, .. } = row;
     let (by_store_then, degraded_then) = (row.by_store_then, row.degraded_then);
     let say = format!("{}: {row:?}", day.name);
-    // The store: what it admitted and was told of is booked, and whatever is not known was booked at
+    // The store: every admission that it reported is booked, and every unknown one was booked at
     // most once.
     if day.keeps_state {
         assert!(*spent >= by_store_then + carried, "booked: {say}");
@@ -174,7 +174,7 @@ fn check(day: &Day, row: &Row, lasted: Duration) {
     if *dropped == 0 {
         assert!(*spent <= by_store_then + carried + unknown, "at most once: {say}");
     }
-    // The failure policy: what passes without the store.
+    // The failure policy: the calls that pass without the store.
     match failure {
         FailurePolicy::Open => assert_eq!(tally.refused_degraded, 0, "all passes: {say}"),
         FailurePolicy::Closed => assert_eq!(tally.admitted_degraded, 0, "nothing passes: {say}"),
@@ -188,7 +188,7 @@ fn check(day: &Day, row: &Row, lasted: Duration) {
     if !day.degrades {
         assert_eq!(tally.admitted_degraded + tally.refused_degraded, 0, "not noticed: {say}");
     } else if *failure == FailurePolicy::Local {
-        // What a busy machine was too slow to hear the end of is not booked again.
+        // A booking whose reply came too late on a busy machine is not repeated.
         assert!(*carried + *dropped > 0, "some comes back: {say}");
         assert!(tally.refused_degraded > 0, "a share and no more: {say}");
     }
@@ -202,7 +202,7 @@ fn check(day: &Day, row: &Row, lasted: Duration) {
 }
 
 impl Report {
-    /// Generous: the machine may be busy.
+    /// Generous, because the machine may be busy.
     fn check_times(&self, day: &Day) {
         if self.degrades {
             let [half, most] = [50, 90].map(|percent| percentile(&self.down, percent));
@@ -218,7 +218,7 @@ pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted.get(last * percent / 100).copied().unwrap_or_default()
 }
 
-/// Returns the text of an error, without what differs from run to run.
+/// Returns the text of an error, without the parts that differ from run to run.
 fn without_addresses(error: &dyn std::fmt::Display) -> String {
     let text = error.to_string();
     let mut parts = text.split("127.0.0.1:");

@@ -1,4 +1,4 @@
-//! What came of the days, for people.
+//! The results of the days, as tables for people.
 
 use super::{
     fleet::{LIMIT, PROCESSES},

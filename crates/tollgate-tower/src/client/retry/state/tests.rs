@@ -10,7 +10,7 @@ use std::{
     task::Wake,
 };
 
-/// A body that gives out numbers, when it may.
+/// A body that yields numbers, as many as it may.
 #[derive(Default)]
 struct Tap {
     inner: Arc<Mutex<TapState>>,
@@ -42,7 +42,7 @@ impl Body for Tap {
     }
 }
 
-/// Lets the body have one frame more.
+/// Lets the body yield one more frame.
 fn flow(tap: &Mutex<TapState>) {
     let mut state = tap.lock().unwrap();
     state.ready = (state.ready + 1).min(state.last);
@@ -51,7 +51,7 @@ fn flow(tap: &Mutex<TapState>) {
     waker.into_iter().for_each(Waker::wake);
 }
 
-/// A waker that counts.
+/// A waker that counts its wakes.
 #[derive(Default)]
 struct Count(AtomicUsize);
 
@@ -94,7 +94,7 @@ impl Attempt {
         }
     }
 
-    /// Tells whether it has nothing to do and nobody has called it.
+    /// Tells whether it waits and was not woken since.
     fn sleeps(&self) -> bool {
         self.waits.is_some_and(|waits| waits == self.wakes.0.load(Relaxed))
     }
@@ -135,7 +135,7 @@ proptest! {
             let held: usize = shared.state().pieces.len();
             prop_assert!(held <= max_frames.max(1), "{held} pieces are held");
         }
-        // The latest reads on to the end, and is called whenever there is more.
+        // The latest attempt reads on to the end, and is polled whenever it was woken.
         let latest = attempts.len() - 1;
         for _ in 0..50 {
             while !attempts[latest].sleeps() && attempts[latest].end.is_none() {
@@ -185,7 +185,7 @@ fn a_body_that_panics_has_failed() {
     assert!(matches!(shared.poll_frame(0, &mut context), Poll::Ready(None)));
 }
 
-/// What a body does while it is polled for the first time.
+/// An action of a body while it is polled for the first time.
 type Meanwhile = Box<dyn FnOnce() + Send>;
 
 /// A body that is recalled while it is polled, as by another thread.
@@ -215,7 +215,8 @@ impl Body for Slow {
 fn what_comes_to_an_attempt_that_is_recalled_meanwhile_goes_to_the_next() {
     let frame = |text| Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(text)))));
     let long: &'static [u8] = &[b'x'; 500];
-    // What the first poll gives, what the next attempt reads, and whether there may be a third.
+    // The result of the first poll, the frames that the next attempt reads, and whether there may
+    // be a third.
     for (first, expected, may_repeat) in [
         (frame(b"one "), "one two", true),
         (frame(long), "x*500 two", false),

@@ -1,8 +1,8 @@
-//! What a server has seen, and what a limit allows of it.
+//! The requests that a server has seen, and the bounds that a limit sets on them.
 //!
-//! Each request is stamped outside of the layer, before and after, by the clock of its store. So its
-//! decision lies between the two stamps, and the bounds below hold whatever the machine does
-//! meanwhile: no figure here depends on how fast anything is.
+//! Each request is stamped outside of the layer, before and after, by the clock of its store. So
+//! its decision lies between the two stamps, and the bounds below hold however slow the machine is
+//! meanwhile: no figure here depends on speed.
 
 use std::sync::{Mutex, PoisonError};
 use tollgate::{Quota, Tick};
@@ -14,7 +14,7 @@ pub(super) struct Seen {
     pub(super) after: Tick,
     /// The last part of `X-Forwarded-For`.
     pub(super) address: String,
-    /// The policy that refused it, if one did: that with the longest wait.
+    /// The policy that refused it, if one did: the one with the longest wait.
     pub(super) refused_by: Option<String>,
 }
 
@@ -34,16 +34,16 @@ impl Log {
     }
 }
 
-/// Returns how many permits come in so many nanoseconds, rounded down.
+/// Returns how many permits refill in this many nanoseconds, rounded down.
 fn permits(quota: Quota, ns: u64) -> u64 {
     let permits = u128::from(ns) * u128::from(quota.count()) / quota.period().as_nanos();
     u64::try_from(permits).unwrap()
 }
 
-/// Checks that no stretch of time has more than the burst and what came back meanwhile.
+/// Checks that no stretch of time has more requests than the burst and the refill meanwhile.
 ///
 /// A stretch begins with the first stamp of some request and ends with the last stamp of another;
-/// what lies within for sure is counted. One more is for rounding.
+/// the requests that certainly lie within are counted. One more is for rounding.
 pub(super) fn never_above(quota: Quota, admitted: &[&Seen]) {
     let mut by_end = admitted.to_vec();
     by_end.sort_by_key(|seen| seen.after);
@@ -57,11 +57,12 @@ pub(super) fn never_above(quota: Quota, admitted: &[&Seen]) {
     }
 }
 
-/// Checks that the limit is used: what was there was given out. Returns how many that are at least.
+/// Checks that the limit is used: all available permits were given out. Returns how many these are
+/// at least.
 ///
-/// At a refusal less than one permit is there. So the burst was given out before the first one, and
-/// between two of them everything that came back; unless they lie so far apart that the bucket was
-/// full meanwhile, which is taken off. Two more are for what was there at either end.
+/// At a refusal less than one permit is available. So the burst was given out before the first
+/// refusal, and between two refusals the whole refill; unless they are so far apart that the bucket
+/// was full meanwhile, which is subtracted. Two more are for the fractions at either end.
 pub(super) fn used(quota: Quota, admitted: &[&Seen], refused: &[&Seen]) -> u64 {
     // The n-th decision in time lies between the n-th of the first stamps and of the last stamps.
     let mut earliest: Vec<_> = refused.iter().map(|seen| seen.before).collect();

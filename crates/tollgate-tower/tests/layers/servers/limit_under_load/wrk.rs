@@ -2,16 +2,16 @@
 
 use std::{net::SocketAddr, path::Path, process::Command};
 
-/// What a client is to do.
+/// The task of a client.
 #[derive(Clone, Copy)]
 pub(super) struct Load {
     pub(super) connections: u64,
     pub(super) seconds: u32,
-    /// How many clients it stands for, by `X-Forwarded-For`; none if zero.
+    /// How many clients it simulates, by `X-Forwarded-For`; none if zero.
     pub(super) addresses: u32,
 }
 
-/// What a client has counted.
+/// The counts of a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     pub(super) passed: u64,
