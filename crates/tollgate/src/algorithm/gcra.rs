@@ -180,12 +180,10 @@ impl Gcra {
     }
 
     /// Prepares for a clock whose early reading lags by up to `margin`.
-    pub(crate) const fn with_margin(mut self, margin: Duration) -> Self {
-        self.margin = match margin {
-            Duration::ZERO => 0,
-            // Rounded up, because both ends of the interval are rounded down.
-            margin => self.position(Tick::ZERO.saturating_add(margin)) + 1,
-        };
+    #[inline(always)]
+    pub(crate) const fn with_margin(mut self, margin: Tick) -> Self {
+        // Rounded up, because both ends of the interval are rounded down.
+        self.margin = self.position(margin) + (margin.as_nanos() > 0) as u64;
         self
     }
 
@@ -498,7 +496,7 @@ mod tests {
     #[test]
     fn an_early_judgement_agrees_with_the_exact_one_at_both_ends() {
         let margin_ns = 12_000_000;
-        let gcra = gcra("1000/s burst 50").with_margin(Duration::from_nanos(margin_ns));
+        let gcra = gcra("1000/s burst 50").with_margin(Tick::from_nanos(margin_ns));
         for early_ms in 0..200 {
             for used in 0..60 {
                 let early = Tick::from_millis(1000 + early_ms);

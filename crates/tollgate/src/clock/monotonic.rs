@@ -1,7 +1,7 @@
 //! The system's monotonic clock, with its cheap early reading.
 
 use super::{Tick, system};
-use std::{cell::Cell, sync::LazyLock, time::Duration};
+use std::{cell::Cell, sync::LazyLock};
 
 /// How many coarse ticks the coarse clock is trusted to lag by at most.
 ///
@@ -70,8 +70,8 @@ impl Monotonic {
     }
 
     /// Returns the bound on the lag of [`read`](Self::read); zero if there is no early reading.
-    pub(crate) const fn margin(self) -> Duration {
-        Duration::from_nanos(self.margin_ns)
+    pub(crate) const fn margin(self) -> Tick {
+        Tick::from_nanos(self.margin_ns)
     }
 
     /// Returns the coarse time, unless there is none or it lags too much to be trusted.
@@ -124,6 +124,7 @@ const fn trusted_readings(lag_ns: u64, margin_ns: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_lag_beyond_the_margin_is_not_trusted_for_a_single_reading() {

@@ -125,7 +125,7 @@ impl Core {
     /// Reads the clock: early where it has such a reading.
     #[inline(always)]
     pub(super) fn reading(&self) -> Reading {
-        self.early.read_or(!self.early.margin().is_zero(), || self.clock.now())
+        self.early.read_or(self.early.margin() > Tick::ZERO, || self.clock.now())
     }
 
     /// The fast path for a key that is there and has no quota of its own, where a permit lasts a whole time; `None` if

@@ -93,7 +93,7 @@ impl Limiter {
     /// Notes which reading to begin with: the early one if the last decision was clear of borders.
     #[cold]
     fn prefer(&self, early: bool) {
-        if self.shared.early.margin().is_zero() {
+        if self.shared.early.margin() == Tick::ZERO {
             return;
         }
         // A hint: either clock leads to the same decision.

@@ -30,6 +30,7 @@ use crate::{
         fence,
     },
 };
+use std::hint::select_unpredictable;
 
 /// Bits of a tag that hold the hint.
 pub(super) const HINT_BITS: u32 = 8;
@@ -224,18 +225,13 @@ impl<const N: usize> Bucket<N> {
     /// predicted.
     #[inline(always)]
     pub(super) fn find(&self, tag: u64, mask: u64) -> Option<&Slot> {
-        self.0.get(self.matches(tag, mask).trailing_zeros() as usize)
-    }
-
-    /// Returns a bit for each slot: whether its tag is `tag` under `mask`.
-    #[inline(always)]
-    pub(super) fn matches(&self, tag: u64, mask: u64) -> u32 {
-        let mut bits = 0;
-        for (index, slot) in self.0.iter().enumerate() {
+        let mut found = None;
+        for slot in &self.0 {
             // ORDERING: Relaxed. The caller loads the slot again.
-            bits |= u32::from(slot.tag.load(Relaxed) & mask == tag) << index;
+            let is_found = slot.tag.load(Relaxed) & mask == tag;
+            found = select_unpredictable(is_found, Some(slot), found);
         }
-        bits
+        found
     }
 }
 

@@ -39,7 +39,7 @@ use crate::{
     clock::Reading,
     sync::{Arc, AtomicU64, Mutex, Padded, lock},
 };
-use std::sync::OnceLock;
+use std::{hint::select_unpredictable, sync::OnceLock};
 
 /// The upper bits of a fingerprint, which choose the shard. A tag has no room for them.
 #[cfg(not(tollgate_loom))]
@@ -181,9 +181,8 @@ impl WordTable {
     fn find(&self, shard: usize, head: u64, tag: u64, mask: u64) -> Option<&Slot> {
         let [first, second] = homes(tag, Head::rows(head));
         let (first, second) = (self.bucket(shard, first)?, self.bucket(shard, second)?);
-        let (in_first, in_second) = (first.matches(tag, mask), second.matches(tag, mask));
-        let (bucket, bits) = if in_first != 0 { (first, in_first) } else { (second, in_second) };
-        bucket.0.get(bits.trailing_zeros() as usize)
+        let (in_first, in_second) = (first.find(tag, mask), second.find(tag, mask));
+        select_unpredictable(in_first.is_some(), in_first, in_second)
     }
 
     /// The fast path of a take by GCRA from a key that is there; `None` if anything is unusual. Decides by `reading`, or

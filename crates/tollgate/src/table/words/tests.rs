@@ -184,7 +184,7 @@ proptest! {
         calls in prop::collection::vec((0..3_u64, 0..20_000_000_u64, 0..12_000_000_u64, 0..4_u64), 1..200),
     ) {
         let gcra = Gcra::new(&Quota::one_every(Duration::from_millis(every_ms)).burst(burst)).unwrap();
-        let early = gcra.with_margin(Duration::from_millis(12));
+        let early = gcra.with_margin(Tick::from_millis(12));
         let (by_early, by_exact) = (table(None, 0), table(None, 0));
         let mut now = 1 << 40;
         for (key, later, lag, cost) in calls {
