@@ -100,7 +100,7 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
         self
     }
 
-    /// Holds at most so many keys, and allocates the memory for them at once: 22 bytes each, and 128 KiB. By
+    /// Holds at most so many keys, and allocates the memory for them at once: 22 bytes each, and 100 KiB. By
     /// default the table grows.
     pub fn bounded(mut self, keys: u64) -> Self {
         self.size.bounded = Some(keys);

@@ -37,7 +37,7 @@ use crate::{
     Decision, Tick,
     algorithm::{Entry, Gcra, Judged, Rule, word_time},
     clock::Reading,
-    sync::{Arc, AtomicU64, Mutex, Padded, lock},
+    sync::{Arc, AtomicU64, Mutex, lock},
 };
 use std::{hint::select_unpredictable, sync::OnceLock};
 
@@ -71,6 +71,8 @@ const LOAD_RESERVED: usize = 12;
 pub(crate) struct WordTable {
     eviction: Arc<Eviction>,
     segments: Box<[OnceLock<Box<[Bucket]>>; SEGMENTS]>,
+    /// Apart from the mutexes, which every new key writes to, and close together, because every call reads one.
+    heads: Box<[Head; SHARDS]>,
     shards: Box<[Shard; SHARDS]>,
     cap: Option<u64>,
     is_reserved: bool,
@@ -80,10 +82,8 @@ pub(crate) struct WordTable {
     hand: AtomicU64,
 }
 
-/// The head lies apart from the mutex, which every new key writes to.
 #[derive(Debug)]
 struct Shard {
-    head: Padded<Head>,
     writer: Mutex<Writer>,
     overflow: Bucket<{ 2 * SLOTS }>,
 }
@@ -139,17 +139,12 @@ impl WordTable {
         // One row more, because the shards of a small table have rather different numbers of keys.
         let rows = reserved.saturating_mul(16) / (SHARDS * SLOTS * LOAD_RESERVED) as u64;
         let rows = (rows as usize + 1 + usize::from(reserved > 0)).min(ROWS_MAX);
-        let shard = || Shard {
-            head: Padded(Head::new(rows as u64)),
-            writer: Mutex::default(),
-            overflow: Bucket::new(),
-        };
-        let shards: Box<[Shard]> = std::iter::repeat_with(shard).take(SHARDS).collect();
-        let Ok(shards) = shards.try_into() else { unreachable!("there are so many") };
+        let shard = |_| Shard { writer: Mutex::default(), overflow: Bucket::new() };
         let table = Self {
             eviction,
             segments: Box::new([const { OnceLock::new() }; SEGMENTS]),
-            shards,
+            heads: Box::new(std::array::from_fn(|_| Head::new(rows as u64))),
+            shards: Box::new(std::array::from_fn(shard)),
             cap,
             is_reserved: reserved > 0,
             len: AtomicU64::new(0),
@@ -197,8 +192,8 @@ impl WordTable {
         cost: u64,
     ) -> Option<Decision> {
         let Place { shard: index, name } = Place::of(fingerprint);
-        let (shard, tag) = (self.shards.get(index)?, name | gcra.hint().bits());
-        let head = shard.head.0.load();
+        let (shard, tag) = (self.heads.get(index)?, name | gcra.hint().bits());
+        let head = shard.load();
         // With its hint: a word that a quota like this one wrote means what it says.
         let slot = self.find(index, head, tag, u64::MAX)?;
         let seen = slot.load();
@@ -222,7 +217,7 @@ impl WordTable {
                 slot.store(seen, Content { tag, word: after.1 });
                 Some(after)
             }
-            _ if !(slot.is_still(seen) && shard.head.0.is_still(head)) => return None,
+            _ if !(slot.is_still(seen) && shard.is_still(head)) => return None,
             // A cost of nothing leaves an idle word as it is.
             Judged::Allowed(next) => Some((next, word)),
             _ => None,
@@ -252,12 +247,11 @@ impl WordTable {
         cost: u64,
     ) -> Option<Decision> {
         let place = Place::of(fingerprint);
-        let shard = &self.shards[place.shard];
         // A key that another quota wrote may be denied without a mutex.
-        if self.find(place.shard, shard.head.0.load(), place.name, NAME).is_some() {
+        if self.find(place.shard, self.heads[place.shard].load(), place.name, NAME).is_some() {
             return None;
         }
-        let writer = &mut *lock(&shard.writer);
+        let writer = &mut *lock(&self.shards[place.shard].writer);
         if self.find_locked(place, writer).is_some() {
             return None;
         }
@@ -282,18 +276,18 @@ impl WordTable {
         mut step: impl FnMut(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {
         let place = Place::of(key.fingerprint);
-        let shard = &self.shards[place.shard];
-        let head = shard.head.0.load();
+        let shard = &self.heads[place.shard];
+        let head = shard.load();
         if let Some(slot) = self.find(place.shard, head, place.name, NAME)
             && let Some(result) = slot.apply(
                 place.name,
-                || shard.head.0.is_still(head),
+                || shard.is_still(head),
                 |content| key.step(rule, content, &mut step),
             )
         {
             return Ok(result);
         }
-        let writer = &mut *lock(&shard.writer);
+        let writer = &mut *lock(&self.shards[place.shard].writer);
         while let Some(slot) = self.find_locked(place, writer) {
             let step = |content| key.step(rule, content, &mut step);
             if let Some(result) = slot.apply(place.name, || true, step) {
@@ -316,26 +310,25 @@ impl WordTable {
 
     /// Returns the slot of a key; the caller holds the mutex of its shard.
     fn find_locked(&self, Place { shard, name }: Place, writer: &Writer) -> Option<&Slot> {
-        let Shard { head, overflow, .. } = &self.shards[shard];
-        let slot = self.find(shard, head.0.load(), name, NAME);
+        let slot = self.find(shard, self.heads[shard].load(), name, NAME);
         if writer.overflowing == 0 {
             return slot;
         }
-        slot.or_else(|| overflow.find(name, NAME))
+        slot.or_else(|| self.shards[shard].overflow.find(name, NAME))
     }
 
     /// Returns hint and word of a key; those of a fresh one if it is not there.
     pub(super) fn read(&self, fingerprint: u64) -> Content {
         let place = Place::of(fingerprint);
-        let shard = &self.shards[place.shard];
-        let head = shard.head.0.load();
+        let shard = &self.heads[place.shard];
+        let head = shard.load();
         let copy = |content| (content, None);
         if let Some(slot) = self.find(place.shard, head, place.name, NAME)
-            && let Some(content) = slot.apply(place.name, || shard.head.0.is_still(head), copy)
+            && let Some(content) = slot.apply(place.name, || shard.is_still(head), copy)
         {
             return content;
         }
-        let slot = self.find_locked(place, &lock(&shard.writer));
+        let slot = self.find_locked(place, &lock(&self.shards[place.shard].writer));
         slot.and_then(|slot| slot.apply(place.name, || true, copy)).unwrap_or_default()
     }
 
@@ -359,12 +352,11 @@ impl WordTable {
     /// Forgets a key.
     pub(super) fn remove(&self, fingerprint: u64) {
         let place = Place::of(fingerprint);
-        let shard = &self.shards[place.shard];
-        let writer = &mut *lock(&shard.writer);
+        let writer = &mut *lock(&self.shards[place.shard].writer);
         if let Some(slot) = self.find_locked(place, writer)
             && slot.lock(place.name).is_some()
         {
-            shard.free(writer, slot);
+            self.free(place.shard, writer, slot);
             self.give_up(1);
         }
     }
@@ -385,7 +377,8 @@ impl WordTable {
     /// Returns the memory of the table, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let segments = self.segments.iter().filter_map(OnceLock::get);
-        segments.map(|segment| size_of_val(&**segment)).sum::<usize>() + size_of_val(&*self.shards)
+        let segments = segments.map(|segment| size_of_val(&**segment)).sum::<usize>();
+        segments + size_of_val(&*self.heads) + size_of_val(&*self.shards)
     }
 
     /// Frees all slots. The memory stays.
@@ -406,7 +399,7 @@ impl WordTable {
             for slot in self.slots(index) {
                 let seen = slot.load();
                 if seen.tag != 0 && leaves(&seen) && slot.lock(seen.name()).is_some() {
-                    self.shards[index].free(writer, slot);
+                    self.free(index, writer, slot);
                     left += 1;
                 }
             }

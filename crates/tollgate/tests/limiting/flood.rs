@@ -58,7 +58,7 @@ fn twenty_million_fresh_keys_wash_nobody_out() {
         assert_eq!(by_abuser, 0, "{table:?}: forty seconds earn an abuser nothing");
         assert_eq!(refused_honest, 0, "{table:?}");
         // Without the memory of an empty table.
-        let per_key = (most_bytes as u64 - 128 * 1024) / CAP;
+        let per_key = (most_bytes as u64 - 66 * 1024) / CAP;
         // The shard with the most keys determines the memory of all, and in a small table it has
         // more than others.
         let most = if cfg!(debug_assertions) { 37 } else { 31 };

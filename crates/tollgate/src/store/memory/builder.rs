@@ -47,7 +47,7 @@ impl MemoryStoreBuilder {
     }
 
     /// Holds at most so many keys of all policies together, and allocates the memory for them at once: 22 bytes
-    /// each, and 128 KiB. By default the table grows.
+    /// each, and 100 KiB. By default the table grows.
     pub fn bounded(mut self, keys: u64) -> Self {
         self.table = self.table.bounded(keys);
         self

@@ -35,7 +35,7 @@ impl<'a> HeldKey<'a> {
     /// Looks for a key, without a lock.
     pub(crate) fn find(table: &'a WordTable, fingerprint: u64) -> Self {
         let place = Place::of(fingerprint);
-        let head = table.shards[place.shard].head.0.load();
+        let head = table.heads[place.shard].load();
         let slot = table.find(place.shard, head, place.name, super::NAME);
         let seen = Content { tag: place.name, word: 0 };
         Self { table, place, slot, has_room: false, seen, before: 0, state: 0 }

@@ -33,8 +33,8 @@ impl WordTable {
         tell: impl FnOnce(Decision),
     ) -> Option<ReadKey<'t>> {
         let Place { shard: index, name } = Place::of(fingerprint);
-        let shard = self.shards.get(index)?;
-        let head = shard.head.0.load();
+        let shard = self.heads.get(index)?;
+        let head = shard.load();
         let slot = self.find(index, head, name, NAME);
         let held = match slot {
             Some(slot) => slot.load(),
@@ -42,10 +42,10 @@ impl WordTable {
         };
         let is_settled = match slot {
             Some(slot) => held.name() == name && slot.is_still(held),
-            None => shard.overflow.find(name, NAME).is_none(),
+            None => self.shards[index].overflow.find(name, NAME).is_none(),
         };
         let mut word = held.state();
-        if !(is_settled && shard.head.0.is_still(head)) || word >= word_time::OWED {
+        if !(is_settled && shard.is_still(head)) || word >= word_time::OWED {
             return None;
         }
         // The compiler sees the usual rule.

@@ -43,7 +43,7 @@ impl WordTable {
     }
 
     fn rows(&self, shard: usize) -> usize {
-        Head::rows(self.shards[shard].head.0.load())
+        Head::rows(self.heads[shard].load())
     }
 
     fn slots_of(&self, shard: usize, row: usize) -> &[Slot] {
@@ -57,21 +57,19 @@ impl WordTable {
         let rows = (0..self.rows(shard)).flat_map(move |row| self.slots_of(shard, row));
         rows.chain(&self.shards[shard].overflow.0)
     }
-}
 
-impl Shard {
-    /// Changes which entries lie where; readers of the shard notice.
-    fn change(&self, change: impl FnOnce()) {
-        self.head.0.unsettle();
+    /// Changes which entries of a shard lie where; its readers notice.
+    fn change(&self, shard: usize, change: impl FnOnce()) {
+        self.heads[shard].unsettle();
         change();
-        self.head.0.settle(0);
+        self.heads[shard].settle(0);
     }
 
     /// Frees a slot whose lock bit the caller holds.
-    pub(super) fn free(&self, writer: &mut Writer, slot: &Slot) {
-        self.change(|| slot.free());
+    pub(super) fn free(&self, shard: usize, writer: &mut Writer, slot: &Slot) {
+        self.change(shard, || slot.free());
         writer.len -= 1;
-        if self.overflow.0.as_ptr_range().contains(&std::ptr::from_ref(slot)) {
+        if self.shards[shard].overflow.0.as_ptr_range().contains(&std::ptr::from_ref(slot)) {
             writer.overflowing -= 1;
         }
     }
@@ -167,7 +165,7 @@ impl<'t> LockedShard<'t, '_> {
                 target => target,
             };
             let Some(target) = target.filter(|_| slot.try_lock(seen)) else { return false };
-            self.shard.change(|| {
+            self.table.change(self.index, || {
                 target.publish(seen);
                 slot.free();
             });
@@ -197,7 +195,7 @@ impl<'t> LockedShard<'t, '_> {
     pub(super) fn leave(&mut self, slot: &Slot, seen: Content) -> bool {
         let is_locked = slot.try_lock(seen);
         if is_locked {
-            self.shard.free(self.writer, slot);
+            self.table.free(self.index, self.writer, slot);
         }
         is_locked
     }
@@ -258,7 +256,7 @@ impl<'t> LockedShard<'t, '_> {
                 && let Some(home) = self.free_home(seen.name())
                 && slot.try_lock(seen)
             {
-                self.shard.change(|| {
+                self.table.change(self.index, || {
                     home.publish(seen);
                     slot.free();
                 });
@@ -289,7 +287,7 @@ impl<'t> LockedShard<'t, '_> {
             }
             *place = Some((slot, seen));
         }
-        self.shard.head.0.unsettle();
+        self.table.heads[self.index].unsettle();
         let mut fresh = self.slots_of(rows).iter();
         for (slot, seen) in moving.iter().flatten() {
             if seen.is_idle(self.now) {
@@ -301,7 +299,7 @@ impl<'t> LockedShard<'t, '_> {
             }
             slot.free();
         }
-        self.shard.head.0.settle(1);
+        self.table.heads[self.index].settle(1);
         true
     }
 }
