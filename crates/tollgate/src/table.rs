@@ -50,7 +50,7 @@ impl KeyRef {
         content: Content,
         step: impl FnOnce(&mut Entry<'_>) -> R,
     ) -> (R, Option<Content>) {
-        let before = rule.current(content.word, content.hint(), self.now, self.since);
+        let before = rule.current(content.word, content.hint(), self.since);
         let mut state = before;
         let result = step(&mut Entry::Word(rule, &mut state));
         (result, (state != before).then(|| self.content(rule, content, before, state)))

@@ -21,10 +21,9 @@ local function read(key, now, parameters)
   w = math.abs(w)
   -- The clock went back: no time has passed since the state was written.
   if w > now then return at - (w - now), n, is_owed, true end
-  -- A longer quota has left more than the burst: nobody stays refused by it for longer than this quota
-  -- takes to refill. A quota that takes a quarter longer has left it also when time comes within a burst of it.
-  if w <= since and not is_owed
-    and (is_beyond(at, n, math.max(now, since), ta, tb) or at - since > 1.25 * ta + 1) then
+  -- A longer quota has left more than the burst: nobody stays refused by it for longer than this quota takes to
+  -- refill, or up to a quarter longer. This does not depend on the time now: else a named wait would not hold.
+  if w <= since and not is_owed and at - since > 1.25 * ta + 1 then
     return since + ta, tb
   end
   return at, n, is_owed

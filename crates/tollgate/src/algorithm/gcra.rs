@@ -278,7 +278,7 @@ impl Gcra {
     /// Returns the state that a word of a table stands for, by a quota that is in force since `since`; `hint` is
     /// that of the quota by which it was written. A longer quota may have left more than the burst: nobody stays
     /// denied by it for longer than this one takes to refill.
-    pub(crate) fn current(&self, word: u64, hint: Hint, now: Tick, since: Tick) -> u64 {
+    pub(crate) fn current(&self, word: u64, hint: Hint, since: Tick) -> u64 {
         let time = word & (OWED - 1);
         let is_left_over = if word_time::is_budget(word) {
             !self.scale.is_budget()
@@ -293,13 +293,9 @@ impl Gcra {
         }
         let (place, full) = (self.place(time), self.span(self.burst));
         let end = self.position(since) + full;
-        // Less than a permit beyond is what an adaptive rate leaves, whose burst is rounded: it is no gain. More is
-        // cut whatever the time is now: else a key that has refilled is booked again when what was left comes
-        // within the burst.
-        if place < end + self.span(1) && place <= self.position(now) + full {
-            return time;
-        }
-        time.min(self.word(end))
+        // Less than a permit beyond is what an adaptive rate leaves, whose burst is rounded: to cut it would be a gain.
+        // Neither case depends on the time now: else a wait that was named would not hold.
+        if place < end + self.span(1) { time } else { self.word(end) }
     }
 
     /// The hint of the words that this quota writes; of a budget one that none has.

@@ -77,9 +77,9 @@ impl Rule {
 
     /// Returns the state that a word of a table stands for, by a quota that is in force since `since`.
     #[inline]
-    pub(crate) fn current(&self, word: u64, hint: Hint, now: Tick, since: Tick) -> u64 {
+    pub(crate) fn current(&self, word: u64, hint: Hint, since: Tick) -> u64 {
         match self {
-            Self::Gcra(step) | Self::PerCall(step) => step.current(word, hint, now, since),
+            Self::Gcra(step) | Self::PerCall(step) => step.current(word, hint, since),
             _ => word,
         }
     }

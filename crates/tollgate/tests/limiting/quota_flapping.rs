@@ -84,13 +84,13 @@ impl Subject {
         }
     }
 
-    /// Returns how long the next permit takes.
-    fn wait(&self, now: Tick) -> Duration {
+    /// Returns how long a cost takes to be free.
+    fn wait(&self, now: Tick, cost: u64) -> Duration {
         let decision = match self.by {
             By::Policy => {
-                block_on(self.store.peek(&mut [Demand::new(&self.policy, b"k", 1)])).unwrap()
+                block_on(self.store.peek(&mut [Demand::new(&self.policy, b"k", cost)])).unwrap()
             }
-            _ => self.limiter.peek_n("k", 1),
+            _ => self.limiter.peek_n("k", cost),
         };
         decision.retry_after(now).unwrap_or_default()
     }
@@ -130,6 +130,7 @@ fn any_way() -> impl Strategy<Value = By> {
 /// The state after an action.
 struct After<'a> {
     subject: &'a Subject,
+    hand: &'a ManualClock,
     now: Tick,
     quota: Quota,
     since: Tick,
@@ -179,7 +180,15 @@ fn run(
             Do::Wait(part) => hand.advance(refill(quota) / 1000 * part as u32),
             Do::Reserve(_) => {}
         }
-        check(After { subject: &subject, now: hand.now(), quota, since, changes, net })?;
+        check(After {
+            subject: &subject,
+            hand: &hand,
+            now: hand.now(),
+            quota,
+            since,
+            changes,
+            net,
+        })?;
     }
     Ok(())
 }
@@ -195,9 +204,30 @@ proptest! {
     fn nobody_is_stuck_by_an_older_quota(by in any_way(), actions in actions()) {
         let quotas = ["1000/day", "1000/min", "1/h", "10/s", "60/h burst 60", "60/h burst 58"].map(quota);
         run(by, &quotas, &actions, |After { subject, now, quota, since, .. }| {
-            let longest = (refill(quota) * 5 / 4).saturating_sub(now.since(since)).max(refill(quota));
-            let wait = subject.wait(now);
+            let most = (refill(quota) * 5 / 4).max(refill(quota) + refill(quota.burst(1)));
+            let longest = most.saturating_sub(now.since(since)).max(refill(quota));
+            let wait = subject.wait(now, 1);
             prop_assert!(wait <= longest, "{wait:?} under {quota}, at most {longest:?}");
+            Ok(())
+        })?;
+    }
+
+    /// A call that is repeated when its wait is over passes, and not a nanosecond before.
+    #[test]
+    fn a_named_wait_is_exact(by in any_way(), actions in actions(), part in 1_u64..=1000) {
+        let quotas = ["10 per 19s", "1/s", "10/s burst 13", "9/s burst 10", "1/h", "1000/day"].map(quota);
+        let mut left = actions.len();
+        run(by, &quotas, &actions, |After { subject, hand, quota, .. }| {
+            left -= 1;
+            let cost = (quota.capacity() * part / 1000).max(1);
+            let wait = subject.wait(hand.now(), cost);
+            if left > 0 || wait.is_zero() {
+                return Ok(());
+            }
+            hand.advance(wait - Duration::from_nanos(1));
+            prop_assert_eq!(subject.wait(hand.now(), cost), Duration::from_nanos(1));
+            hand.advance(Duration::from_nanos(1));
+            prop_assert!(subject.take(cost), "{} of {}", cost, quota);
             Ok(())
         })?;
     }

@@ -235,6 +235,19 @@ async fn a_refund_makes_no_debt_of_what_another_quota_left() {
 
 /// What a longer quota has left counts as one burst from the change on, also when time comes within a burst of it.
 #[tokio::test]
+async fn a_wait_named_after_a_change_is_exact() {
+    let (_redis, link) = start().await;
+    let (store, hand) = timed(&link, "named wait");
+    let [old, new] =
+        ["10/s burst 13", "9/s burst 10"].map(|it| Policy::new("p", it.parse().unwrap()).unwrap());
+    assert!(store.acquire(&mut [Demand::new(&old, b"k", 13)]).await.unwrap().is_allowed());
+    let denied = store.acquire(&mut [Demand::new(&new, b"k", 10)]).await.unwrap();
+    hand.advance(denied.retry_after(denied.at()).unwrap());
+    let again = store.acquire(&mut [Demand::new(&new, b"k", 10)]).await.unwrap();
+    assert!(again.is_allowed(), "{denied:?}, then {again:?}");
+}
+
+#[tokio::test]
 async fn a_key_that_has_refilled_after_a_change_stays_full() {
     let (_redis, link) = start().await;
     let (store, hand) = timed(&link, "refilled");

@@ -67,7 +67,7 @@ impl<'a> HeldKey<'a> {
             self.seen = seen;
         }
         let Content { word, .. } = self.seen;
-        self.before = word_rule(key).current(word, self.seen.hint(), key.now, key.since);
+        self.before = word_rule(key).current(word, self.seen.hint(), key.since);
         self.state = self.before;
         true
     }
