@@ -154,16 +154,24 @@ impl Core {
 
     /// Answers without the key's state if it is bypassed, listed or blocked.
     pub(crate) fn exempt(&self, key: Key<'_>, now: Tick, cost: u64) -> Option<Decision> {
-        let level = || self.state(key, now).read(|entry| entry.peek(now, 0));
-        if self.mode() & BYPASS != 0 {
-            return Some(level().with_bypass(cost));
-        }
-        match self.overrides.look(key.fingerprint, now).1 {
-            Access::ByQuota => None,
-            Access::Allowed => Some(level().forced(cost).because(Reason::AllowListed)),
-            Access::Denied => Some(level().refused(cost).because(Reason::DenyListed)),
-            Access::BlockedUntil(until) => Some(level().blocked(cost, until)),
-        }
+        self.bypassed(key, now, cost).or_else(|| {
+            let level = || self.level(key, now);
+            match self.overrides.look(key.fingerprint, now).1 {
+                Access::ByQuota => None,
+                Access::Allowed => Some(level().forced(cost).because(Reason::AllowListed)),
+                Access::Denied => Some(level().refused(cost).because(Reason::DenyListed)),
+                Access::BlockedUntil(until) => Some(level().blocked(cost, until)),
+            }
+        })
+    }
+
+    /// Answers without the key's state if the limiter is bypassed.
+    pub(crate) fn bypassed(&self, key: Key<'_>, now: Tick, cost: u64) -> Option<Decision> {
+        (self.mode() & BYPASS != 0).then(|| self.level(key, now).with_bypass(cost))
+    }
+
+    fn level(&self, key: Key<'_>, now: Tick) -> Decision {
+        self.state(key, now).read(|entry| entry.peek(now, 0))
     }
 
     /// Counts and reports a decision, and counts a refusal against the key if that has consequences.

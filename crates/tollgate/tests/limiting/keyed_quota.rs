@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Assigned, Bypass, Clock, Escalation, KeyedBuilder, KeyedLimiter, ManualClock, Quota, Reason,
-    Refused,
+    Algorithm, Assigned, Bypass, Clock, Escalation, KeyedBuilder, KeyedLimiter, Limiter,
+    ManualClock, Quota, Reason, Refused,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -182,6 +182,39 @@ fn lists_and_penalties() {
             assert!(limiter.try_acquire("guesser").is_denied());
         },
     );
+}
+
+/// A bypass charges nothing, whatever the verb, in a keyed limiter as in a single one.
+#[test]
+fn a_bypassed_limiter_charges_nothing() {
+    for algorithm in Algorithm::ALL {
+        let (clock, _hand) = Clock::manual();
+        let quota = Quota::per_hour(10);
+        let single = Limiter::builder(quota).algorithm(algorithm).clock(clock.clone());
+        let keyed = KeyedLimiter::<str>::builder(quota).algorithm(algorithm).clock(clock);
+        let (single, keyed) = (single.build().unwrap(), keyed.build().unwrap());
+        let reserved = [single.reserve(2).unwrap(), keyed.reserve("k", 2).unwrap()];
+        single.bypass(Bypass::On);
+        keyed.bypass(Bypass::On);
+        for decision in [
+            single.force(20),
+            keyed.force("k", 20),
+            keyed.penalize("k", 20),
+            single.try_acquire_on_credit(20),
+            keyed.try_acquire_on_credit("k", 20),
+            single.up_to(20),
+            keyed.up_to("k", 20),
+        ] {
+            assert!(decision.is_allowed() && decision.is_bypassed(), "{algorithm}");
+            assert_eq!(decision.cost(), 20, "{algorithm}");
+        }
+        for reserved in reserved {
+            assert_eq!(reserved.settle(5).cost(), 5, "{algorithm}");
+        }
+        single.bypass(Bypass::Off);
+        keyed.bypass(Bypass::Off);
+        assert_eq!((single.available(), keyed.available("k")), (8, 8), "{algorithm}");
+    }
 }
 
 #[test]
