@@ -19,7 +19,10 @@ use crate::{
     table::{KeyRef, Tables},
     wait::limiter_queue::QueueRules,
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 pub(crate) struct Core {
     /// Tells the stores of a process apart, for what policies remember of them.
@@ -41,6 +44,8 @@ pub(crate) struct Core {
     pub(super) mode: Flags,
     /// Named quotas. Lock order: claims, then tables, overrides and due times.
     pub(super) tiers: BTreeMap<Box<str>, Arc<RuleCell>>,
+    /// The rule of each policy that came last to this store, and since when it is in force.
+    pub(super) policies: Mutex<HashMap<u64, (AnyRule, Tick)>>,
     /// Counts changes of quotas.
     pub(super) changes: AtomicU64,
     pub(crate) overrides: Overrides,
