@@ -195,7 +195,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         let record_until = until.saturating_add(rule.refill());
         let own = OwnQuota { rule, since: now, until, is_override: true };
         let changed = core.overrides.change(fingerprint, now, |note| {
-            note.own = Some(own);
+            note.give(own, now);
             note.record_until = note.record_until.max(record_until);
         });
         claims.release(core);
@@ -249,7 +249,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         let noted = core.overrides.change(fingerprint, now, |note| match &note.own {
             // Somebody has overridden it while the function ran.
             Some(known) if known.is_override && known.until > now => {}
-            _ => note.own = Some(own),
+            _ => note.give(own, now),
         });
         if noted.is_err() {
             // Without room for a note the key has the default quota.

@@ -3,6 +3,7 @@
 use super::{
     KeyedError,
     core::{Core, Key},
+    rule_cell,
 };
 use crate::{
     Decision, Tick,
@@ -37,17 +38,14 @@ impl Core {
         Ok(())
     }
 
-    /// Returns since when a policy is in force that is new to this store: now, or if the last one of its name
-    /// had the same rule, since when that one is.
+    /// Returns since when a policy is in force that is new to this store.
     fn since(&self, policy: &Policy, rule: AnyRule) -> Tick {
         let (now, mut policies) = (self.clock.now(), lock(&self.policies));
         if policies.len() >= POLICIES_MAX && !policies.contains_key(&policy.id()) {
             return now;
         }
         let known = policies.entry(policy.id()).or_insert((rule, now));
-        if known.0 != rule {
-            *known = (rule, now);
-        }
+        *known = (rule, rule_cell::since(&rule, now, *known));
         known.1
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -357,4 +357,45 @@ fn a_debt_outlives_a_change_of_quota() {
             assert_eq!((wait("debtor"), wait("spender")), (66 * SECOND, 6 * SECOND));
         },
     );
+}
+
+/// An equal quota that is given again is no change: what a longer quota has left counts from the first time on.
+#[test]
+fn the_same_quota_given_again_is_no_change() {
+    let (day, minute) = (Quota::per_day(1000), Quota::per_minute(1000));
+    let passes = |limiter: &KeyedLimiter<str>, hand: &ManualClock, give: &dyn Fn(Quota)| {
+        give(day);
+        assert!(limiter.try_acquire_n("k", 1000).is_allowed());
+        hand.advance(SECOND);
+        let rows = (0..7).map(|_| {
+            give(minute);
+            let is_allowed = limiter.try_acquire("k").is_allowed();
+            hand.advance(SECOND / 100);
+            is_allowed
+        });
+        assert_eq!(rows.collect::<Vec<_>>(), [false, false, false, false, false, false, true]);
+        // With another quota in between, it is a change.
+        give(day);
+        assert!(limiter.try_acquire_n("k", 900).is_allowed());
+        hand.advance(SECOND);
+        give(minute);
+        assert!(limiter.try_acquire("k").is_denied());
+    };
+    let (clock, hand) = Clock::manual();
+    let builder = KeyedLimiter::<str>::builder(day).clock(clock.clone());
+    let limiter = builder.build().unwrap();
+    passes(&limiter, &hand, &|quota| limiter.override_quota("k", quota, None).unwrap());
+
+    let builder = KeyedLimiter::<str>::builder(Quota::per_hour(7)).clock(clock.clone());
+    let limiter = builder.tier("day", day).tier("minute", minute).build().unwrap();
+    let tier = |quota| if quota == day { "day" } else { "minute" };
+    passes(&limiter, &hand, &|quota| limiter.assign("k", tier(quota), None).unwrap());
+
+    let chosen = Arc::new(Mutex::new(day));
+    let choose = Arc::clone(&chosen);
+    let builder = KeyedLimiter::<str>::builder(Quota::per_hour(7)).clock(clock);
+    let builder =
+        builder.quota_by(Duration::ZERO, move |_| Assigned::Quota(*choose.lock().unwrap()));
+    let limiter = builder.build().unwrap();
+    passes(&limiter, &hand, &|quota| *chosen.lock().unwrap() = quota);
 }
