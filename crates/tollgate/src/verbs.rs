@@ -154,8 +154,8 @@ impl StateRef<'_> {
         step: &mut impl FnMut(&mut Entry<'_>) -> Decision,
     ) -> Decision {
         let without_state = match (self, verb) {
-            // Permits are booked for a key even if it is blocked, listed or bypassed.
-            (Self::Key(..), Verb::Force) => None,
+            // Permits are booked for a key even if it is blocked or listed.
+            (Self::Key(core, key), Verb::Force) => core.bypassed(*key, now, cost),
             (Self::Limiter(_), Verb::Force) => self.exempt(now, cost),
             _ => self
                 .exempt(now, cost)

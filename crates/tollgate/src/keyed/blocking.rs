@@ -86,6 +86,9 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     }
 
     /// Takes the limiter out of force for all keys, or puts it back: for emergencies.
+    ///
+    /// While bypassed, everything passes, nothing is charged, and every decision says
+    /// [`is_bypassed`](Decision::is_bypassed).
     pub fn bypass(&self, bypass: Bypass) {
         self.core.mode.set(BYPASS, bypass == Bypass::On);
         // Those who wait pass at once.

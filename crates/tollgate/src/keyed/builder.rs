@@ -271,6 +271,7 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
             default,
             mode: Flags::new(mode),
             tiers: named,
+            policies: Mutex::default(),
             changes: AtomicU64::new(0),
             overrides: Overrides::new(self.max_notes),
             claims: Claims::default(),

@@ -19,7 +19,10 @@ use crate::{
     table::{KeyRef, Tables},
     wait::limiter_queue::QueueRules,
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 pub(crate) struct Core {
     /// Tells the stores of a process apart, for what policies remember of them.
@@ -41,6 +44,8 @@ pub(crate) struct Core {
     pub(super) mode: Flags,
     /// Named quotas. Lock order: claims, then tables, overrides and due times.
     pub(super) tiers: BTreeMap<Box<str>, Arc<RuleCell>>,
+    /// The rule of each policy that came last to this store, and since when it is in force.
+    pub(super) policies: Mutex<HashMap<u64, (AnyRule, Tick)>>,
     /// Counts changes of quotas.
     pub(super) changes: AtomicU64,
     pub(crate) overrides: Overrides,
@@ -154,16 +159,24 @@ impl Core {
 
     /// Answers without the key's state if it is bypassed, listed or blocked.
     pub(crate) fn exempt(&self, key: Key<'_>, now: Tick, cost: u64) -> Option<Decision> {
-        let level = || self.state(key, now).read(|entry| entry.peek(now, 0));
-        if self.mode() & BYPASS != 0 {
-            return Some(level().with_bypass(cost));
-        }
-        match self.overrides.look(key.fingerprint, now).1 {
-            Access::ByQuota => None,
-            Access::Allowed => Some(level().forced(cost).because(Reason::AllowListed)),
-            Access::Denied => Some(level().refused(cost).because(Reason::DenyListed)),
-            Access::BlockedUntil(until) => Some(level().blocked(cost, until)),
-        }
+        self.bypassed(key, now, cost).or_else(|| {
+            let level = || self.level(key, now);
+            match self.overrides.look(key.fingerprint, now).1 {
+                Access::ByQuota => None,
+                Access::Allowed => Some(level().forced(cost).because(Reason::AllowListed)),
+                Access::Denied => Some(level().refused(cost).because(Reason::DenyListed)),
+                Access::BlockedUntil(until) => Some(level().blocked(cost, until)),
+            }
+        })
+    }
+
+    /// Answers without the key's state if the limiter is bypassed.
+    pub(crate) fn bypassed(&self, key: Key<'_>, now: Tick, cost: u64) -> Option<Decision> {
+        (self.mode() & BYPASS != 0).then(|| self.level(key, now).with_bypass(cost))
+    }
+
+    fn level(&self, key: Key<'_>, now: Tick) -> Decision {
+        self.state(key, now).read(|entry| entry.peek(now, 0))
     }
 
     /// Counts and reports a decision, and counts a refusal against the key if that has consequences.

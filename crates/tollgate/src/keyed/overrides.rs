@@ -5,7 +5,10 @@
 //! that only remember something (a cached quota, a few strikes) make room for those that a caller
 //! asked for.
 
-use super::{KeyedError, rule_cell::RuleCell};
+use super::{
+    KeyedError,
+    rule_cell::{self, RuleCell},
+};
 use crate::{
     Tick,
     sync::{Arc, lock},
@@ -153,6 +156,16 @@ impl KeyOverride {
     fn is_memory(&self, now: Tick) -> bool {
         let asked = self.own.as_ref().is_some_and(|own| own.is_override && own.until > now);
         !asked && self.listed == Access::ByQuota && self.blocked_until <= now
+    }
+
+    /// Gives the key a quota of its own.
+    pub(super) fn give(&mut self, mut own: OwnQuota, now: Tick) {
+        if let Some(known) = self.own.as_ref().filter(|known| known.is_in_force(now)) {
+            let (before, since) = known.rule.load();
+            let before = (before, since.max(known.since));
+            own.since = rule_cell::since(&own.rule.load().0, now, before);
+        }
+        self.own = Some(own);
     }
 
     fn access(&self, now: Tick) -> Access {

@@ -195,7 +195,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         let record_until = until.saturating_add(rule.refill());
         let own = OwnQuota { rule, since: now, until, is_override: true };
         let changed = core.overrides.change(fingerprint, now, |note| {
-            note.own = Some(own);
+            note.give(own, now);
             note.record_until = note.record_until.max(record_until);
         });
         claims.release(core);
@@ -244,22 +244,12 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         let rule = rule.and_then(Result::ok).unwrap_or_else(|| Arc::clone(&core.default));
         // Not kept at all means kept for this tick.
         let until = now.saturating_add(assign.life.max(Duration::from_nanos(1)));
+        let own = OwnQuota { rule, since: now, until, is_override: false };
         core.mode.set(OVERRIDDEN, true);
-        let noted = core.overrides.change(fingerprint, now, |note| {
-            let mut since = now;
-            match &note.own {
-                // Somebody has overridden it while the function ran.
-                Some(known) if known.is_override && known.until > now => return,
-                // The same answer as before is no change.
-                Some(known) if known.rule.load().0 == rule.load().0 => since = known.since,
-                // As long as the quota before may have left something, the note says since when it is another.
-                Some(_) => {
-                    let refilled = now.saturating_add(rule.refill());
-                    note.record_until = note.record_until.max(refilled);
-                }
-                None => {}
-            }
-            note.own = Some(OwnQuota { rule, since, until, is_override: false });
+        let noted = core.overrides.change(fingerprint, now, |note| match &note.own {
+            // Somebody has overridden it while the function ran.
+            Some(known) if known.is_override && known.until > now => {}
+            _ => note.give(own, now),
         });
         if noted.is_err() {
             // Without room for a note the key has the default quota.

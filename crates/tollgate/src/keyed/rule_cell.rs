@@ -65,15 +65,20 @@ impl RuleCell {
         if kind == Rule::GCRA { Gcra::whole_from_words([a, b, c, d]) } else { None }
     }
 
-    /// Puts a quota in force as of `since`; as of the one before if that takes as long to refill. What a
-    /// longer quota has left counts from then on, and not anew with each change of the rate.
-    pub(crate) fn store(&self, quota: Quota, rule: AnyRule, since: Tick) {
+    /// Puts a quota in force as of `now`.
+    pub(crate) fn store(&self, quota: Quota, rule: AnyRule, now: Tick) {
         let mut known = lock(&self.quota);
-        let (before, since_before) = self.load();
-        let hint = |rule: &AnyRule| rule.time_rule().map(Gcra::hint);
-        let is_as_long = hint(&rule).is_some() && hint(&rule) == hint(&before);
-        let since = if is_as_long { since_before } else { since };
+        let since = since(&rule, now, self.load());
         self.words.write(Self::to_words(rule, since));
         *known = quota;
     }
+}
+
+/// Returns since when a rule counts as in force that replaces another one at `now`: since the one before does, if
+/// that takes as long to refill. What a longer quota has left counts from then on, and not anew with each change of
+/// the rate.
+pub(super) fn since(rule: &AnyRule, now: Tick, (before, since_before): (AnyRule, Tick)) -> Tick {
+    let hint = |rule: &AnyRule| rule.time_rule().map(Gcra::hint);
+    let is_as_long = hint(rule).is_some() && hint(rule) == hint(&before);
+    if is_as_long { since_before } else { now }
 }

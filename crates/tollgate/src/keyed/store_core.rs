@@ -3,6 +3,7 @@
 use super::{
     KeyedError,
     core::{Core, Key},
+    rule_cell,
 };
 use crate::{
     Decision, Tick,
@@ -10,6 +11,7 @@ use crate::{
     clock::Reading,
     limiter::backoff::Backoff,
     store::{Demand, InForce, Policy},
+    sync::lock,
     table::{ReadKey, WordTable},
 };
 use std::num::NonZeroU64;
@@ -18,19 +20,33 @@ use std::num::NonZeroU64;
 /// single try, three keys that two threads ask for take a sixth longer.
 const TRIES: u32 = 4;
 
+/// How many names of policies are remembered. A policy of another name is in force since its first call.
+const POLICIES_MAX: usize = 10_000;
+
 impl Core {
     /// Checks a policy for this store, and puts it in force as of now if it was not before.
     pub(crate) fn admit(&self, policy: &Policy) -> Result<(), KeyedError> {
         if policy.in_force(self.id).is_none() {
             let rule = self.rule_of(policy)?;
-            policy.put_in_force(InForce {
+            policy.put_in_force(|| InForce {
                 store: self.id,
                 rule,
-                since: self.clock.now(),
+                since: self.since(policy, rule),
                 started: self.seed.start(policy.id()),
             });
         }
         Ok(())
+    }
+
+    /// Returns since when a policy is in force that is new to this store.
+    fn since(&self, policy: &Policy, rule: AnyRule) -> Tick {
+        let (now, mut policies) = (self.clock.now(), lock(&self.policies));
+        if policies.len() >= POLICIES_MAX && !policies.contains_key(&policy.id()) {
+            return now;
+        }
+        let known = policies.entry(policy.id()).or_insert((rule, now));
+        *known = (rule, rule_cell::since(&rule, now, *known));
+        known.1
     }
 
     fn rule_of(&self, policy: &Policy) -> Result<AnyRule, KeyedError> {

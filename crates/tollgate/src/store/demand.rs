@@ -16,7 +16,8 @@ const NOMINAL: u64 = 100;
 /// A named rule: which quota, by which algorithm. Clones are the same policy.
 ///
 /// Policies of one name share the states of their keys: under a policy with another quota, what each key has
-/// used stays as it is ([`KeyedLimiter::set_quota`](crate::KeyedLimiter::set_quota) says what that is).
+/// used stays as it is ([`KeyedLimiter::set_quota`](crate::KeyedLimiter::set_quota) says what that is). A policy
+/// that says the same as the one before is no change.
 #[derive(Clone)]
 pub struct Policy {
     inner: Arc<Inner>,
@@ -149,8 +150,8 @@ impl Policy {
     }
 
     /// Lets a store remember the policy, unless another one does.
-    pub(crate) fn put_in_force(&self, known: InForce) {
-        self.inner.in_force.get_or_init(|| known);
+    pub(crate) fn put_in_force(&self, known: impl FnOnce() -> InForce) {
+        self.inner.in_force.get_or_init(known);
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 use tollgate::{
-    Assigned, Bypass, Clock, Escalation, KeyedBuilder, KeyedLimiter, ManualClock, Quota, Reason,
-    Refused,
+    Algorithm, Assigned, Bypass, Clock, Escalation, KeyedBuilder, KeyedLimiter, Limiter,
+    ManualClock, Quota, Reason, Refused,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -184,6 +184,39 @@ fn lists_and_penalties() {
     );
 }
 
+/// A bypass charges nothing, whatever the verb, in a keyed limiter as in a single one.
+#[test]
+fn a_bypassed_limiter_charges_nothing() {
+    for algorithm in Algorithm::ALL {
+        let (clock, _hand) = Clock::manual();
+        let quota = Quota::per_hour(10);
+        let single = Limiter::builder(quota).algorithm(algorithm).clock(clock.clone());
+        let keyed = KeyedLimiter::<str>::builder(quota).algorithm(algorithm).clock(clock);
+        let (single, keyed) = (single.build().unwrap(), keyed.build().unwrap());
+        let reserved = [single.reserve(2).unwrap(), keyed.reserve("k", 2).unwrap()];
+        single.bypass(Bypass::On);
+        keyed.bypass(Bypass::On);
+        for decision in [
+            single.force(20),
+            keyed.force("k", 20),
+            keyed.penalize("k", 20),
+            single.try_acquire_on_credit(20),
+            keyed.try_acquire_on_credit("k", 20),
+            single.up_to(20),
+            keyed.up_to("k", 20),
+        ] {
+            assert!(decision.is_allowed() && decision.is_bypassed(), "{algorithm}");
+            assert_eq!(decision.cost(), 20, "{algorithm}");
+        }
+        for reserved in reserved {
+            assert_eq!(reserved.settle(5).cost(), 5, "{algorithm}");
+        }
+        single.bypass(Bypass::Off);
+        keyed.bypass(Bypass::Off);
+        assert_eq!((single.available(), keyed.available("k")), (8, 8), "{algorithm}");
+    }
+}
+
 #[test]
 fn bans_escalate_and_end() {
     let bans = Escalation::new(3, 10 * SECOND, 20 * SECOND).most(50 * SECOND);
@@ -324,4 +357,45 @@ fn a_debt_outlives_a_change_of_quota() {
             assert_eq!((wait("debtor"), wait("spender")), (66 * SECOND, 6 * SECOND));
         },
     );
+}
+
+/// An equal quota that is given again is no change: what a longer quota has left counts from the first time on.
+#[test]
+fn the_same_quota_given_again_is_no_change() {
+    let (day, minute) = (Quota::per_day(1000), Quota::per_minute(1000));
+    let passes = |limiter: &KeyedLimiter<str>, hand: &ManualClock, give: &dyn Fn(Quota)| {
+        give(day);
+        assert!(limiter.try_acquire_n("k", 1000).is_allowed());
+        hand.advance(SECOND);
+        let rows = (0..7).map(|_| {
+            give(minute);
+            let is_allowed = limiter.try_acquire("k").is_allowed();
+            hand.advance(SECOND / 100);
+            is_allowed
+        });
+        assert_eq!(rows.collect::<Vec<_>>(), [false, false, false, false, false, false, true]);
+        // With another quota in between, it is a change.
+        give(day);
+        assert!(limiter.try_acquire_n("k", 900).is_allowed());
+        hand.advance(SECOND);
+        give(minute);
+        assert!(limiter.try_acquire("k").is_denied());
+    };
+    let (clock, hand) = Clock::manual();
+    let builder = KeyedLimiter::<str>::builder(day).clock(clock.clone());
+    let limiter = builder.build().unwrap();
+    passes(&limiter, &hand, &|quota| limiter.override_quota("k", quota, None).unwrap());
+
+    let builder = KeyedLimiter::<str>::builder(Quota::per_hour(7)).clock(clock.clone());
+    let limiter = builder.tier("day", day).tier("minute", minute).build().unwrap();
+    let tier = |quota| if quota == day { "day" } else { "minute" };
+    passes(&limiter, &hand, &|quota| limiter.assign("k", tier(quota), None).unwrap());
+
+    let chosen = Arc::new(Mutex::new(day));
+    let choose = Arc::clone(&chosen);
+    let builder = KeyedLimiter::<str>::builder(Quota::per_hour(7)).clock(clock);
+    let builder =
+        builder.quota_by(Duration::ZERO, move |_| Assigned::Quota(*choose.lock().unwrap()));
+    let limiter = builder.build().unwrap();
+    passes(&limiter, &hand, &|quota| *chosen.lock().unwrap() = quota);
 }

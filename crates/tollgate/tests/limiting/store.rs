@@ -258,3 +258,24 @@ fn bounds_of_reservations_that_contradict_each_other_are_errors() {
     assert!(builder.build().is_err());
     assert!(MemoryStore::builder().max_reservations(0).build().is_ok(), "none at all");
 }
+
+/// A policy that says the same as the one before is no change: what a longer quota has left counts from the
+/// change to this quota on, however often the policy is made anew.
+#[test]
+fn a_new_policy_of_the_same_quota_is_no_change() {
+    let (clock, hand) = Clock::manual();
+    let store = MemoryStore::builder().clock(clock).build().unwrap();
+    let acquire = |quota, cost| {
+        let policy = Policy::new("p", quota).unwrap();
+        store.acquire_one_now(&policy, b"k", cost).unwrap()
+    };
+    assert!(acquire(Quota::per_day(1000), 1000).is_allowed());
+    hand.advance(Duration::from_secs(1));
+    for _ in 0..6 {
+        assert!(acquire(Quota::per_minute(1000), 1).is_denied());
+        hand.advance(Duration::from_millis(10));
+    }
+    assert!(acquire(Quota::per_minute(1000), 1).is_allowed());
+    // With another quota in between, it is one.
+    assert!(acquire(Quota::per_day(1000), 1).is_allowed());
+}

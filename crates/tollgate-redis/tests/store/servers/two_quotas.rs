@@ -296,3 +296,34 @@ async fn reservations_of_before_a_shorter_quota_give_back_one_burst_in_all() {
         assert!(passed <= 10, "{passed} at one instant; the youngest first: {youngest_first}");
     }
 }
+
+/// Redis refuses a budget that never refills with every verb, so between two rates it changes nothing: a
+/// reservation of before gives back what it took, and no more.
+#[tokio::test]
+async fn a_budget_between_two_rates_is_refused_and_changes_nothing() {
+    let (_redis, link) = start().await;
+    let (store, hand) = timed(&link, "budget");
+    let rate = Policy::new("p", Quota::per_hour(10)).unwrap();
+    let budget = Policy::new("p", Quota::once(10)).unwrap();
+    let life = Duration::from_secs(60);
+    let by = |policy, cost| Demand::new(policy, b"k", cost);
+    for _ in 0..3 {
+        let reserved = store.reserve(&mut [by(&rate, 4)], life).await.unwrap();
+        let before = store.peek(&mut [by(&rate, 0)]).await.unwrap().remaining();
+        for demands in [&mut [by(&budget, 1)][..], &mut [by(&rate, 1), by(&budget, 1)]] {
+            assert!(store.acquire(demands).await.unwrap_err().is_invalid());
+            assert!(store.reserve(demands, life).await.unwrap_err().is_invalid());
+            assert!(store.peek(demands).await.unwrap_err().is_invalid());
+        }
+        assert!(store.force(&by(&budget, 1)).await.unwrap_err().is_invalid());
+        assert!(store.refund(&by(&budget, 1)).await.unwrap_err().is_invalid());
+        assert!(store.lease(&mut by(&budget, 1), life).await.unwrap_err().is_invalid());
+        assert!(store.up_to(&mut by(&budget, 1)).await.unwrap_err().is_invalid());
+        assert!(store.reset(&by(&budget, 1)).await.unwrap_err().is_invalid());
+        let level = store.peek(&mut [by(&rate, 0)]).await.unwrap();
+        assert_eq!(level.remaining(), before);
+        assert!(store.settle(reserved.id.unwrap(), &[1]).await.unwrap());
+        assert_eq!(store.peek(&mut [by(&rate, 0)]).await.unwrap().remaining(), before + 3);
+        hand.advance(Duration::from_secs(1));
+    }
+}
