@@ -105,6 +105,8 @@ async fn a_policy_tells_what_it_is_and_how_it_does() {
     let user = ask(address, "GET", "/policies/shop%2Fper-user", "").await.json();
     assert_eq!((&user["key"], &user["level"]), (&json!(["user"]), &json!(null)));
     assert_eq!(user["decisions"]["denied.quota"], json!(2));
+    let of_calls = ask(address, "GET", "/policies/cl.throttle", "").await.json();
+    assert_eq!(of_calls["limit"], json!({ "text": "comes with each call" }));
     // page, order, filter
     let list = async |query: &str| {
         let told = ask(address, "GET", &format!("/policies?{query}"), "").await.json();
