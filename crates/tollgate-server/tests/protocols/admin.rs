@@ -377,6 +377,14 @@ async fn reloads_and_their_errors_are_told() {
         (&problems[0]["what"], &problems[1]["what"]),
         (&json!("config"), &json!("snapshot"))
     );
+    control.0.lock().unwrap().snapshots[0].written = None;
+    let metrics = ask(address, "GET", "/metrics", "").await.body;
+    let seconds = |name: &str| {
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name));
+        value.unwrap_or_else(|| panic!("{name} is not in {metrics}")).trim().to_owned()
+    };
+    let since = seconds("tollgate_snapshot_timestamp_seconds{store=\"default\"}");
+    assert_eq!(since, seconds("process_start_time_seconds"), "nothing is saved since the start");
 }
 
 #[tokio::test]
