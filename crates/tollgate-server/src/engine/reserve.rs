@@ -246,7 +246,7 @@ impl Engine {
         }
         let cost = |part: &TicketPart| *actual.get(usize::from(part.ask)).unwrap_or(&actual[0]);
         let each: Vec<u64> = ticket.parts.iter().map(cost).collect();
-        let failed = |error: StoreError| RequestError::Store(error.to_string());
+        let failed = |error: StoreError| self.unanswered(usize::from(ticket.store), &error);
         let id = ReservationId(ticket.id);
         let settled = match backend.memory() {
             Some(memory) => memory.settle_now(id, &each).map_err(failed)?,
@@ -291,7 +291,7 @@ impl Engine {
             };
             let store = part.store;
             let permits = self.stores[store].refund(&demand).await;
-            let permits = permits.map_err(|error| RequestError::Store(error.to_string()))?;
+            let permits = permits.map_err(|error| self.unanswered(store, &error))?;
             plan.rule(part.rule).live().returned(permits);
             given[part.ask] = given[part.ask].max(permits);
         }
@@ -317,9 +317,17 @@ impl Engine {
             };
             let store = part.store;
             let reset = self.stores[store].reset(&demand).await;
-            reset.map_err(|error| RequestError::Store(error.to_string()))?;
+            reset.map_err(|error| self.unanswered(store, &error))?;
         }
         Ok(())
+    }
+
+    /// Notes that a store has failed at a call for which no failure mode answers.
+    fn unanswered(&self, store: usize, error: &StoreError) -> RequestError {
+        if !error.is_invalid() {
+            self.health.failed(store, error, self.now());
+        }
+        RequestError::Store(error.to_string())
     }
 
     /// Decides by a quota that comes with the call, for a key without a rule.
