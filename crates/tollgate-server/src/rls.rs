@@ -44,8 +44,11 @@ pub async fn serve(stream: Stream, mut connection: Connection) {
     let progress = Arc::clone(stream.progress());
     let shaken = session::builder(settings.max_request).handshake(stream);
     let Ok(Ok(http)) = timeout(settings.request_timeout, shaken).await else {
-        // No HTTP/2, or not in time.
-        return connection.traffic().bad_request();
+        // No HTTP/2, or not in time. A probe that only connects makes no request.
+        if progress.has_begun() {
+            connection.traffic().bad_request();
+        }
+        return;
     };
     let owner = (Arc::clone(&shared), client, Arc::clone(&connection.memory));
     Session::new(http, owner, (progress, stall)).run(connection.draining()).await;

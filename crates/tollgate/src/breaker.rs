@@ -258,11 +258,12 @@ impl Collector for Breaker {
             samples.gauge_by(&family::BREAKER_STATE, known.name(), is_it);
         }
         // OVERFLOW: counts of events, here and below.
-        samples.calls(counts.ended + counts.without_effect, counts.refused);
+        samples.calls(counts.ended + counts.without_effect + counts.ignored, counts.refused);
         samples.count_by(&family::DECISIONS, "shadow_denied", counts.would_refuse);
         samples.count_by(&family::BREAKER_CALLS, "success", counts.ended - counts.failed);
         samples.count_by(&family::BREAKER_CALLS, "failure", counts.failed);
         samples.count_by(&family::BREAKER_CALLS, "without_effect", counts.without_effect);
+        samples.count_by(&family::BREAKER_CALLS, "ignored", counts.ignored);
         samples.count(&family::BREAKER_SLOW, counts.slow);
         samples.count(&family::BREAKER_OPENED, counts.opened);
         samples.count(&family::BREAKER_TRIALS, counts.trials);

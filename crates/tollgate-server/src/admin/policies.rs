@@ -226,6 +226,9 @@ pub(super) fn limit(kind: &Kind) -> Value {
             "lease_seconds": slots.lease.as_secs_f64(),
         });
     }
+    if matches!(kind, Kind::PerCall) {
+        return json!({ "text": "comes with each call" });
+    }
     match (kind.count(), kind.per()) {
         (Some(count), Some(per)) => json!({
             "text": quota.map_or_else(|| "closed".to_owned(), |quota| quota.to_string()),

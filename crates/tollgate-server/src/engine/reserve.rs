@@ -246,7 +246,7 @@ impl Engine {
         }
         let cost = |part: &TicketPart| *actual.get(usize::from(part.ask)).unwrap_or(&actual[0]);
         let each: Vec<u64> = ticket.parts.iter().map(cost).collect();
-        let failed = |error: StoreError| RequestError::Store(error.to_string());
+        let failed = |error: StoreError| self.unanswered(usize::from(ticket.store), &error);
         let id = ReservationId(ticket.id);
         let settled = match backend.memory() {
             Some(memory) => memory.settle_now(id, &each).map_err(failed)?,
@@ -291,7 +291,7 @@ impl Engine {
             };
             let store = part.store;
             let permits = self.stores[store].refund(&demand).await;
-            let permits = permits.map_err(|error| RequestError::Store(error.to_string()))?;
+            let permits = permits.map_err(|error| self.unanswered(store, &error))?;
             plan.rule(part.rule).live().returned(permits);
             given[part.ask] = given[part.ask].max(permits);
         }
@@ -317,9 +317,21 @@ impl Engine {
             };
             let store = part.store;
             let reset = self.stores[store].reset(&demand).await;
-            reset.map_err(|error| RequestError::Store(error.to_string()))?;
+            reset.map_err(|error| self.unanswered(store, &error))?;
         }
         Ok(())
+    }
+
+    /// Notes that a store has failed at a call for which no failure mode answers.
+    fn unanswered(&self, store: usize, error: &StoreError) -> RequestError {
+        self.note_failure(store, error);
+        RequestError::Store(error.to_string())
+    }
+
+    fn note_failure(&self, store: usize, error: &StoreError) {
+        if !error.is_invalid() {
+            self.health.failed(store, error, self.now());
+        }
     }
 
     /// Decides by a quota that comes with the call, for a key without a rule.
@@ -379,7 +391,8 @@ impl Engine {
     ) -> Result<Decision, StoreError> {
         let demand = Demand::ad_hoc(&self.ad_hoc, key, cost, quota);
         let demand = demand.map_err(|error| StoreError::invalid(error.to_string()))?;
-        let returned = self.stores[0].refund(&demand).await?;
+        let returned = self.stores[0].refund(&demand).await;
+        let returned = returned.inspect_err(|error| self.note_failure(0, error))?;
         plan.throttle_rule().live().returned(returned);
         self.throttle_uncounted(now, key, quota, 0).await
     }
@@ -392,7 +405,8 @@ impl Engine {
     pub async fn forget(&self, now: Tick, key: &[u8]) -> Result<bool, StoreError> {
         let was_there = self.lives(now, key).await?.is_some();
         if was_there {
-            self.stores[0].reset(&self.any_demand(key)?).await?;
+            let reset = self.stores[0].reset(&self.any_demand(key)?).await;
+            reset.inspect_err(|error| self.note_failure(0, error))?;
         }
         Ok(was_there)
     }
@@ -405,11 +419,14 @@ impl Engine {
     /// When the store fails.
     pub async fn lives(&self, now: Tick, key: &[u8]) -> Result<Option<Duration>, StoreError> {
         let mut demand = self.any_demand(key)?;
-        let decision = self.stores[0].peek_at(now, std::slice::from_mut(&mut demand)).await?;
-        if decision.is_degraded() {
-            let text = "the store cannot be reached, so its state is unknown; try again later";
-            return Err(StoreError::unavailable(text));
-        }
+        let decided = self.stores[0].peek_at(now, std::slice::from_mut(&mut demand)).await;
+        let known = decided.and_then(|decision| match decision.is_degraded() {
+            true => Err(StoreError::unavailable(
+                "the store cannot be reached, so its state is unknown; try again later",
+            )),
+            false => Ok(decision),
+        });
+        let decision = known.inspect_err(|error| self.note_failure(0, error))?;
         Ok(decision.reset_after(since(&decision, now)).filter(|left| *left > Duration::ZERO))
     }
 

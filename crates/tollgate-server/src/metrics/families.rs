@@ -298,10 +298,11 @@ impl Family {
             Gauge,
             Stores(|from, number| {
                 let snapshots = &from.control.as_ref()?.snapshots;
-                let written = snapshots.iter().find(|one| one.store == number)?.written?;
+                let written = snapshots.iter().find(|one| one.store == number)?.written;
+                let written = written.unwrap_or_else(|| from.shared.admin.started());
                 Some(from.shared.engine.clock().to_wall(written).as_secs_f64())
             }),
-            "When the last snapshot of a store was written.",
+            "When the last snapshot of a store was written; before the first one, when the process was started.",
         ),
         family(
             "tollgate_connections",

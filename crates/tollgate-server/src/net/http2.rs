@@ -50,6 +50,8 @@ const END_HEADERS: u8 = 4;
 /// How far the bytes of a connection have come.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
+    /// Whether the client has sent anything.
+    has_begun: AtomicBool,
     /// Bytes that were written.
     written: AtomicU64,
     /// Whether the last write had to wait.
@@ -70,6 +72,11 @@ impl Progress {
     /// Counts bytes of a reply that was given to the HTTP/2 library.
     pub(crate) fn sent(&self, bytes: usize) {
         self.unsent.fetch_add(bytes, ORDER);
+    }
+
+    /// Tells whether the client has sent anything.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun.load(ORDER)
     }
 
     /// Tells whether so many bytes of replies wait in the library that it should write first.
@@ -215,6 +222,9 @@ impl AsyncRead for Http2Stream {
             Poll::Ready(Ok(()))
         };
         let this = &mut *self;
+        if buffer.filled().len() > before {
+            this.progress.has_begun.store(true, ORDER);
+        }
         let units = this.frames.read(&buffer.filled()[before..]);
         this.progress.units.fetch_add(units, ORDER);
         this.progress.is_inside.store(this.frames.is_inside(), ORDER);

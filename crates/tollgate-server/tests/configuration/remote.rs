@@ -368,7 +368,8 @@ async fn commands_about_keys_refuse_clearly_while_the_store_is_away() {
             rest.push_str(&read(&mut half, 1).await);
         }
     }
-    assert_eq!(shared.engine.health().degraded_decisions(), 2);
+    let health = shared.engine.health();
+    assert_eq!((health.degraded_decisions(), health.errors()), (2, 3), "TTL, EXISTS, DEL");
 }
 
 #[test]

@@ -105,6 +105,8 @@ async fn a_policy_tells_what_it_is_and_how_it_does() {
     let user = ask(address, "GET", "/policies/shop%2Fper-user", "").await.json();
     assert_eq!((&user["key"], &user["level"]), (&json!(["user"]), &json!(null)));
     assert_eq!(user["decisions"]["denied.quota"], json!(2));
+    let of_calls = ask(address, "GET", "/policies/cl.throttle", "").await.json();
+    assert_eq!(of_calls["limit"], json!({ "text": "comes with each call" }));
     // page, order, filter
     let list = async |query: &str| {
         let told = ask(address, "GET", &format!("/policies?{query}"), "").await.json();
@@ -375,6 +377,14 @@ async fn reloads_and_their_errors_are_told() {
         (&problems[0]["what"], &problems[1]["what"]),
         (&json!("config"), &json!("snapshot"))
     );
+    control.0.lock().unwrap().snapshots[0].written = None;
+    let metrics = ask(address, "GET", "/metrics", "").await.body;
+    let seconds = |name: &str| {
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name));
+        value.unwrap_or_else(|| panic!("{name} is not in {metrics}")).trim().to_owned()
+    };
+    let since = seconds("tollgate_snapshot_timestamp_seconds{store=\"default\"}");
+    assert_eq!(since, seconds("process_start_time_seconds"), "nothing is saved since the start");
 }
 
 #[tokio::test]

@@ -193,6 +193,17 @@ async fn no_http2_is_no_harm() {
 }
 
 #[tokio::test]
+async fn a_probe_that_only_connects_is_no_bad_request() {
+    let (shared, _hand) = server(SHOP, Settings::default());
+    let (near, far) = tokio::net::UnixStream::pair().unwrap();
+    drop(near);
+    let connection = tollgate_server::net::Connection::new(shared.clone(), Listener::Grpc, None);
+    rls::serve(tollgate_server::net::Stream::Unix(far), connection).await;
+    let counts = shared.traffic(Listener::Grpc).counts();
+    assert_eq!((counts.open, counts.bad_requests), (0, 0));
+}
+
+#[tokio::test]
 async fn health_is_told() {
     use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
     let (shared, _hand) = server(SHOP, Settings::default());

@@ -52,6 +52,8 @@ pub struct BreakerCounts {
     /// Results that decided nothing: of calls that began before the last transition, or that passed
     /// because the breaker was held closed or in shadow mode.
     pub without_effect: u64,
+    /// Calls that ended without a result: dropped, such as by a panic, or with [`CallOutcome::Ignore`].
+    pub ignored: u64,
     /// Calls that were refused.
     pub refused: u64,
     /// Calls that passed in shadow mode and would have been refused.
@@ -77,6 +79,7 @@ pub(super) struct Host {
     counts_runs: bool,
     inner: Mutex<Inner>,
     without_effect: AtomicU64,
+    ignored: AtomicU64,
     would_refuse: AtomicU64,
     /// Striped: an open breaker may refuse millions each second.
     refused: Box<[Padded<AtomicU64>]>,
@@ -165,6 +168,7 @@ impl Host {
             min_calls: template.min_calls,
             inner: Mutex::new(Inner { machine, outside: Totals::default(), started: 0, opened: 0 }),
             without_effect: AtomicU64::new(0),
+            ignored: AtomicU64::new(0),
             would_refuse: AtomicU64::new(0),
             refused: (0..stripes).map(|_| Padded::default()).collect(),
             clock: template.clock.clone(),
@@ -263,7 +267,7 @@ impl Host {
         let is_current = self.word() >> GENERATION_SHIFT == ticket.generation;
         match ticket.role {
             Role::Trial(_) => self.end_trial(ticket, outcome, mark, now),
-            _ if is_ignored => {}
+            _ if is_ignored => count(&self.ignored),
             Role::Counted if is_current => self.end_counted(ticket, mark, now),
             Role::Counted | Role::Uncounted => count(&self.without_effect),
         }
@@ -298,7 +302,7 @@ impl Host {
         };
         let decides = self.change(|machine| machine.end_trial(ticket, judged, now));
         match outcome {
-            CallOutcome::Ignore => {}
+            CallOutcome::Ignore => count(&self.ignored),
             _ if !decides => count(&self.without_effect),
             _ => lock(&self.inner).outside.add_one(mark),
         }
@@ -418,6 +422,7 @@ impl Host {
             failed: all.failures + inner.outside.failures,
             slow: all.slow + inner.outside.slow,
             without_effect: self.without_effect.load(Relaxed),
+            ignored: self.ignored.load(Relaxed),
             refused: self.refused.iter().map(|it| it.0.load(Relaxed)).sum(),
             would_refuse: self.would_refuse.load(Relaxed),
             trials: inner.started,

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use tracing::{
     Event, Level, Metadata, Subscriber as _,
     callsite::{DefaultCallsite, Identifier},
-    field::{Field, FieldSet, Value, Visit},
+    field::{Field, FieldSet, Value, Visit, display},
     metadata::Kind,
 };
 use tracing_subscriber::{
@@ -100,12 +100,14 @@ impl Notice {
             _ if lines == 1 => "1 log line left out".to_owned(),
             _ => format!("{lines} log lines left out"),
         };
+        // As the macros record a message: an output that shows strings in quotes shows this one without.
+        let message = display(message);
         let metadata = of_level(*self.about.level());
         let mut fields = metadata.fields().iter();
         let mut next = || fields.next().expect("there are as many fields as names");
         let key = self.key.as_deref();
         let values = [
-            (&next(), Some(&message.as_str() as &dyn Value)),
+            (&next(), Some(&message as &dyn Value)),
             (&next(), Some(&callsite.as_str() as &dyn Value)),
             (&next(), (lines > 0).then_some(&lines as &dyn Value)),
             (&next(), key.as_ref().map(|key| key as &dyn Value)),

@@ -141,7 +141,7 @@ families! {
     TABLE_EVENTS: counter "tollgate_table_events_total" ["event"] = "Keys that were forgotten at rest, evicted alive, or found no room, and quotas that could not be used.";
     SHARED: counter "tollgate_shared_permits_total" ["direction"] = "Permits that a class borrowed, and that it lent to others.";
     BREAKER_STATE: gauge "tollgate_breaker_state" ["state"] = "1 for the state that a breaker is in, else 0; of a keyed breaker, the number of keys in it.";
-    BREAKER_CALLS: counter "tollgate_breaker_calls_total" ["result"] = "Results that a breaker judged by.";
+    BREAKER_CALLS: counter "tollgate_breaker_calls_total" ["result"] = "Calls that ended, by result; `ignored` and `without_effect` decided nothing.";
     BREAKER_SLOW: counter "tollgate_breaker_slow_total" = "Calls that were slow.";
     BREAKER_OPENED: counter "tollgate_breaker_opened_total" = "How often a breaker opened.";
     BREAKER_TRIALS: counter "tollgate_breaker_trials_total" = "Calls that passed as trials of a half-open breaker.";

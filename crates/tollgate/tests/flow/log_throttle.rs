@@ -48,7 +48,7 @@ impl tracing::field::Visit for Line {
         match field.name() {
             "callsite" => self.callsite = Some(value.into()),
             "key" => self.key = Some(value.into()),
-            _ => self.record_debug(field, &format_args!("{value}")),
+            _ => self.record_debug(field, &value),
         }
     }
 

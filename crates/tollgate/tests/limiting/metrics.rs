@@ -254,13 +254,16 @@ fn breakers_and_retries_report_states_and_reasons() {
     let (clock, _hand) = Clock::manual();
     let builder = || Breaker::builder().trip(Trip::consecutive(2)).clock(clock.clone());
     let breaker = builder().build().unwrap();
+    drop(breaker.try_pass().unwrap());
+    breaker.try_pass().unwrap().end(CallOutcome::Ignore);
     for outcome in [CallOutcome::Success, CallOutcome::Failure, CallOutcome::Failure] {
         breaker.try_pass().unwrap().end(outcome);
     }
     assert!(breaker.try_pass().is_err());
     let counts = [
-        (DECISIONS, "allowed", 3),
+        (DECISIONS, "allowed", 5),
         (DECISIONS, "denied", 1),
+        ("tollgate_breaker_calls_total", "ignored", 2),
         ("tollgate_breaker_calls_total", "failure", 2),
         ("tollgate_breaker_opened_total", "", 1),
     ];

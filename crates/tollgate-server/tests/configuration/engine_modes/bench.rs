@@ -118,7 +118,7 @@ impl Shaky {
     ) -> Result<T, StoreError> {
         // ORDERING: SeqCst. A test.
         match self.1.load(SeqCst) {
-            true => Err(StoreError::invalid("it was told to fail".to_owned())),
+            true => Err(StoreError::unavailable("it was told to fail")),
             false => call.await,
         }
     }

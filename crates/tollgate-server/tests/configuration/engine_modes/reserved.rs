@@ -1,9 +1,9 @@
 //! Reservations, by all modes.
 
-use super::bench::Bench;
-use std::time::Duration;
+use super::bench::{Bench, ask, entries};
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 use tollgate::testing::block_on;
-use tollgate_server::engine::{Code, Hits, Ticket, Verb};
+use tollgate_server::engine::{Answer, Code, Hits, Request, Ticket, Verb};
 
 const LIFE: Verb = Verb::Reserve(Duration::from_secs(60));
 
@@ -66,4 +66,26 @@ fn each_ask_has_its_cost_whether_a_limit_applies_or_not() {
     assert!(bench.verb(&asks[1..2], LIFE));
     let error = settle(&bench, &[1, 2]).unwrap_err();
     assert!(error.contains("2 costs, but the number of reserved limits is 1;"), "{error}");
+}
+
+#[test]
+fn a_store_that_fails_to_settle_refund_or_reset_is_counted() {
+    let mut bench = Bench::new(
+        "stores: {away: {memory: {}}}
+descriptors:
+  - {key: t, store: away, rate_limit: {unit: hour, requests_per_unit: 100}}
+",
+    );
+    assert!(bench.verb(&[("t=1", Hits::Take(20))], LIFE));
+    bench.fails.store(true, SeqCst); // ORDERING: SeqCst. A test.
+    assert!(settle(&bench, &[7]).is_err());
+    assert_eq!(bench.engine.health().errors(), 1);
+    let (entries, mut answer) = (entries("t=1"), Answer::new());
+    let asks = [ask(&entries, Hits::Take(1))];
+    let request = Request { domain: "d", asks: &asks, verb: Verb::Check };
+    let (plan, now) = (bench.engine.plan_arc(), bench.engine.now());
+    assert!(block_on(bench.engine.refund(&plan, now, &request, &mut answer)).is_err());
+    assert_eq!(bench.engine.health().errors(), 2);
+    assert!(block_on(bench.engine.reset(&plan, now, &request, &mut answer)).is_err());
+    assert_eq!(bench.engine.health().errors(), 3);
 }
