@@ -39,13 +39,15 @@ domain: d
 descriptors:
   - {key: k, rate_limit: {name: k, quota: 10/h burst 20, algorithm: gcra}}
 ";
-    for (flags, key) in
-        [(&["--denial-log", "1"][..], ""), (&["--denial-log", "1", "--log-keys"], " key=alice")]
-    {
+    for (flags, key) in [
+        (&["--denial-log", "1"][..], ""),
+        // A key cannot pass for other fields.
+        (&["--denial-log", "1", "--log-keys"], r#" key="alice\" limit=5""#),
+    ] {
         let service = Service::start(folder.path(), yaml, flags);
         let mut client = service.client();
         for cost in [15, 7] {
-            client.ask(&format!("TG.CHECK k alice {cost}"));
+            client.ask(&format!("TG.CHECK k 'alice\" limit=5' {cost}"));
         }
         let line = service.log_line("denied");
         let fields =

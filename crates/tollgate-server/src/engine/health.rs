@@ -103,7 +103,7 @@ impl DenialLog {
         tracing::info!(
             target: "tollgate::denied",
             policy = rule.label(),
-            key = key.map(tracing::field::display),
+            key = key.as_deref(),
             cost = part.cost,
             rate = part.limit.map(|limit| tracing::field::display(limit.rate())),
             limit = part.limit.map(|limit| limit.capacity),

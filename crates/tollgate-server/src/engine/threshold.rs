@@ -161,14 +161,9 @@ fn report(plan: &Plan, (rule, key): (&Rule, &[u8]), percent: u8, used: &Use) {
     rule.live().add_crossed(percent, 1);
     let (policy, threshold) = (rule.label(), format_args!("{percent}%"));
     let Use { after: used, limit, .. } = *used;
-    if plan.config().server.log_keys == Some(true) {
-        let key = logged_key(rule, key);
-        tracing::warn!(
-            target: "tollgate::threshold", policy, %threshold, used, limit, %key, "a key nears its limit"
-        );
-    } else {
-        tracing::warn!(
-            target: "tollgate::threshold", policy, %threshold, used, limit, "a key nears its limit"
-        );
-    }
+    let key = (plan.config().server.log_keys == Some(true)).then(|| logged_key(rule, key));
+    let key = key.as_deref();
+    tracing::warn!(
+        target: "tollgate::threshold", policy, %threshold, used, limit, key, "a key nears its limit"
+    );
 }
