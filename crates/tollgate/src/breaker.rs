@@ -11,7 +11,7 @@ mod machine;
 mod pass;
 pub(crate) mod window;
 
-pub use builder::{BreakerBuilder, BreakerError};
+pub use builder::BreakerBuilder;
 pub use host::BreakerCounts;
 pub use keyed::KeyedBreaker;
 pub use machine::OpenReason;
@@ -125,7 +125,7 @@ impl Breaker {
     /// # let breaker = tollgate::Breaker::builder().build()?;
     /// breaker.hold_open();
     /// assert!(breaker.peek().is_err());
-    /// # Ok::<(), tollgate::BreakerError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn peek(&self) -> Result<(), Open> {
         if self.host.is_closed() { Ok(()) } else { self.host.peek(self.host.clock.now()) }
@@ -194,7 +194,7 @@ impl Breaker {
     /// assert!(breaker.try_pass().is_err());
     /// breaker.automatic();
     /// assert!(breaker.try_pass().is_ok());
-    /// # Ok::<(), tollgate::BreakerError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[doc(alias = "reset")]
     pub fn automatic(&self) {
@@ -218,7 +218,7 @@ impl Breaker {
     ///     "opens at 50 % failures, judged from 20 calls in the last 10s; open for 5s, growing to 60s; \
     ///      3 trials, of which 3 must succeed"
     /// );
-    /// # Ok::<(), tollgate::BreakerError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[must_use]
     pub fn summary(&self) -> String {

@@ -1,7 +1,7 @@
 //! What can be wrong with a configuration.
 
 use crate::{Algorithm, Quota};
-use std::{fmt, time::Duration};
+use std::{fmt, ops::RangeInclusive, time::Duration};
 
 /// Why a quota cannot be used. Each text names the value, the rule and a way out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,3 +180,52 @@ impl QuotaError {
 }
 
 impl std::error::Error for QuotaError {}
+
+/// Why something cannot be built or changed: its text names the value, the rule and a way out.
+///
+/// # Examples
+///
+/// ```
+/// let error = tollgate::Breaker::builder().trials(0).build().unwrap_err();
+/// assert_eq!(error.to_string(), "trials 0 is out of range; use 1 to 1000");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError(String);
+
+impl ConfigError {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Checks that a setting is in its range. NaN is in no range.
+    pub(crate) fn check_range<T: Copy + PartialOrd + fmt::Display>(
+        setting: &str,
+        value: T,
+        range: RangeInclusive<T>,
+    ) -> Result<(), Self> {
+        match range.contains(&value) {
+            true => Ok(()),
+            false => Err(Self(format!(
+                "{setting} {value} is out of range; use {} to {}",
+                range.start(),
+                range.end()
+            ))),
+        }
+    }
+
+    /// Checks that a time over which something is counted is neither too short nor too long.
+    pub(crate) fn check_window(setting: &str, length: Duration) -> Result<(), Self> {
+        match (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&length) {
+            true => Ok(()),
+            false => Err(Self(format!("{setting} {length:?} is out of range; use 1 ms to a day"))),
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}

@@ -18,4 +18,4 @@ mod policy;
 
 #[cfg(feature = "tokio")]
 pub use call::{HedgedCall, hedge};
-pub use policy::{HedgeCounts, HedgePolicy, HedgePolicyBuilder, HedgePolicyError, HedgedAttempts};
+pub use policy::{HedgeCounts, HedgePolicy, HedgePolicyBuilder, HedgedAttempts};

@@ -46,8 +46,8 @@ mod wait;
 pub use admission::{Admission, AdmissionError, AdmissionPermit, Admit};
 pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};
 pub use breaker::{
-    Breaker, BreakerBuilder, BreakerCounts, BreakerError, BreakerState, BreakerWindow,
-    KeyedBreaker, Open, OpenReason, Pass, Trip,
+    Breaker, BreakerBuilder, BreakerCounts, BreakerState, BreakerWindow, KeyedBreaker, Open,
+    OpenReason, Pass, Trip,
 };
 pub use clock::{Clock, ManualClock, Tick, TimerId};
 pub use coalesce::{
@@ -60,7 +60,7 @@ pub use concurrency::{
 };
 pub use debounce::{DebounceError, Debouncer, DebouncerBuilder, Edge, Fired, WeakDebouncer};
 pub use decision::{Answer, Decision, Denied, Outcome, Reason};
-pub use error::QuotaError;
+pub use error::{ConfigError, QuotaError};
 #[cfg(feature = "tokio")]
 pub use hedge::hedge;
 pub use hierarchy::Hierarchy;
@@ -84,7 +84,7 @@ pub use quota::{Initial, ParseQuotaError, Quota};
 pub use reservation::{Refused, Reservation};
 pub use retry::{
     Attempts, Backoff, Pauses, RetryBudget, RetryBudgetBuilder, RetryCounts, RetryPolicy,
-    RetryPolicyBuilder, RetryPolicyError, ShouldRetry, retry_sync, retry_sync_if,
+    RetryPolicyBuilder, ShouldRetry, retry_sync, retry_sync_if,
 };
 #[cfg(feature = "tokio")]
 pub use retry::{retry, retry_if};

@@ -9,7 +9,7 @@ mod policy;
 
 pub use backoff::{Backoff, Pauses};
 pub use budget::{RetryBudget, RetryBudgetBuilder};
-pub use policy::{Attempts, RetryCounts, RetryPolicy, RetryPolicyBuilder, RetryPolicyError};
+pub use policy::{Attempts, RetryCounts, RetryPolicy, RetryPolicyBuilder};
 
 use crate::wait;
 use std::time::Duration;
@@ -174,7 +174,7 @@ where
 ///     if attempts < 3 { Err("busy") } else { Ok(attempts) }
 /// });
 /// assert_eq!(answer, Ok(3));
-/// # Ok::<(), tollgate::RetryPolicyError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub fn retry_sync<T, E>(policy: &RetryPolicy, call: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     retry_sync_if(policy, |_| ShouldRetry::Yes, call)
@@ -194,7 +194,7 @@ pub fn retry_sync<T, E>(policy: &RetryPolicy, call: impl FnMut() -> Result<T, E>
 /// let policy = RetryPolicy::builder().build()?;
 /// let answer = retry_sync_if(&policy, |_| ShouldRetry::No, || Err::<(), _>("not found"));
 /// assert_eq!(answer, Err("not found"));
-/// # Ok::<(), tollgate::RetryPolicyError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub fn retry_sync_if<T, E>(
     policy: &RetryPolicy,

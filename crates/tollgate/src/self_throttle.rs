@@ -35,7 +35,7 @@
 
 mod builder;
 
-pub use builder::{SelfThrottleBuilder, SelfThrottleError};
+pub use builder::SelfThrottleBuilder;
 
 use crate::{
     CallOutcome, Clock, Priority, Tick,
@@ -70,7 +70,7 @@ use std::{fmt, time::Duration};
 /// }
 /// assert!(throttle.refusal_probability(Priority::NORMAL) > 0.89);
 /// assert_eq!(throttle.refusal_probability(Priority::CRITICAL), 0.0); // no such call was refused
-/// # Ok::<(), tollgate::self_throttle::SelfThrottleError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone)]
 #[doc(alias = "AdaptiveThrottle")]
@@ -208,7 +208,7 @@ impl SelfThrottle {
     ///     "lets 2 calls through for each that the server accepts, judged from 10 calls in the last \
     ///      120s; refuses at most 90 %"
     /// );
-    /// # Ok::<(), tollgate::self_throttle::SelfThrottleError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[must_use]
     pub fn summary(&self) -> String {

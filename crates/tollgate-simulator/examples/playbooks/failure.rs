@@ -3,8 +3,8 @@
 use super::playbook::{Playbook, Rows};
 use std::{cell::RefCell, error::Error, rc::Rc, time::Duration};
 use tollgate::{
-    Backoff, Breaker, BreakerBuilder, Clock, RetryBudget, RetryPolicy, RetryPolicyError, Tick,
-    Trip, adaptive::law::DampedAimd,
+    Backoff, Breaker, BreakerBuilder, Clock, ConfigError, RetryBudget, RetryPolicy, Tick, Trip,
+    adaptive::law::DampedAimd,
 };
 use tollgate_simulator::{Client, Report, Server, ServiceTime, Simulation, Workload, limited_by};
 
@@ -48,7 +48,7 @@ pub(crate) const RETRY_STORM: Playbook = Playbook {
 };
 
 pub(crate) fn retry_storms(seed: u64) -> [(&'static str, Report); 5] {
-    type Budget = fn(&Clock) -> Result<RetryBudget, RetryPolicyError>;
+    type Budget = fn(&Clock) -> Result<RetryBudget, ConfigError>;
     let run = |max_queue: usize, budget: Option<Budget>| {
         let server = server()
             .max_queue(max_queue)

@@ -63,7 +63,7 @@ use tower_service::Service;
 /// let client = layer.layer(client);
 /// assert_eq!(throttle.refusal_probability(Priority::NORMAL), 0.0); // the clone is the handle
 /// # let _ = client;
-/// # Ok::<(), tollgate::self_throttle::SelfThrottleError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone)]
 #[doc(alias = "adaptive throttling")]

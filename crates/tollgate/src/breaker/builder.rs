@@ -6,9 +6,8 @@ use super::{
     machine::Rules,
     window::{BreakerWindow, Extent, Threshold, Trip},
 };
-use crate::{Clock, observe::STRIPES, sync::Arc};
+use crate::{Clock, ConfigError, observe::STRIPES, sync::Arc};
 use std::{
-    fmt,
     hash::{BuildHasher, RandomState},
     time::Duration,
 };
@@ -157,8 +156,8 @@ impl BreakerBuilder {
     ///
     /// # Errors
     ///
-    /// [`BreakerError`] names the setting, its value and the rule.
-    pub fn build(self) -> Result<Breaker, BreakerError> {
+    /// [`ConfigError`] names the setting, its value and the rule.
+    pub fn build(self) -> Result<Breaker, ConfigError> {
         let template = self.check()?;
         Ok(template.breaker(0, if cfg!(tollgate_loom) { 2 } else { STRIPES }))
     }
@@ -176,14 +175,14 @@ impl BreakerBuilder {
     ///
     /// let hosts: KeyedBreaker<str> = Breaker::builder().build_keyed(10_000)?;
     /// assert!(hosts.try_pass("10.0.0.1:80").is_ok());
-    /// # Ok::<(), tollgate::BreakerError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn build_keyed<K: ?Sized>(self, max_keys: u64) -> Result<KeyedBreaker<K>, BreakerError> {
-        check_range("max_keys", max_keys, 1, 1_000_000_000)?;
+    pub fn build_keyed<K: ?Sized>(self, max_keys: u64) -> Result<KeyedBreaker<K>, ConfigError> {
+        ConfigError::check_range("max_keys", max_keys, 1..=1_000_000_000)?;
         Ok(KeyedBreaker::new(self.check()?, max_keys))
     }
 
-    fn check(mut self) -> Result<Template, BreakerError> {
+    fn check(mut self) -> Result<Template, ConfigError> {
         if self.trips.is_empty() {
             self.trips.push(Trip::failure_percent(50));
         }
@@ -191,44 +190,45 @@ impl BreakerBuilder {
         match self.window {
             Extent::Time(length) => check_time("window", length)?,
             Extent::Calls(count) => {
-                check_range("window", count.into(), 1, 100_000)?;
+                ConfigError::check_range("window", count, 1..=100_000)?;
                 calls_max = count.into();
             }
         }
         for trip in &self.trips {
             match trip.0 {
                 Threshold::FailurePercent(percent) => {
-                    check_range("failure_percent", percent.into(), 1, 100)?;
+                    ConfigError::check_range("failure_percent", percent, 1..=100)?;
                 }
                 Threshold::FailureCount(count) => {
-                    check_range("failure_count", count, 1, calls_max)?;
+                    ConfigError::check_range("failure_count", count, 1..=calls_max)?;
                 }
                 Threshold::Consecutive(count) => {
-                    check_range("consecutive", count, 1, u32::MAX.into())?;
+                    ConfigError::check_range("consecutive", count, 1..=u32::MAX.into())?;
                 }
                 Threshold::SlowPercent(percent, longer_than) => {
-                    check_range("slow_percent", percent.into(), 1, 100)?;
+                    ConfigError::check_range("slow_percent", percent, 1..=100)?;
                     check_time("slow_percent", longer_than)?;
                 }
             }
         }
         let slow = |trip: &&Trip| matches!(trip.0, Threshold::SlowPercent(..));
-        check_range("slow_percent given", self.trips.iter().filter(slow).count() as u64, 0, 1)?;
+        let slow = self.trips.iter().filter(slow).count();
+        ConfigError::check_range("slow_percent given", slow, 0..=1)?;
         let min_calls = self.min_calls.unwrap_or(calls_max.min(20));
-        check_range("min_calls", min_calls, 1, calls_max)?;
+        ConfigError::check_range("min_calls", min_calls, 1..=calls_max)?;
         self.check_breaks(min_calls)
     }
 
-    fn check_breaks(self, min_calls: u64) -> Result<Template, BreakerError> {
+    fn check_breaks(self, min_calls: u64) -> Result<Template, ConfigError> {
         let close_after = self.close_after.unwrap_or(self.trials);
-        check_range("growth", self.growth.into(), 1, 1000)?;
-        check_range("jitter", self.jitter_percent.into(), 0, 100)?;
-        check_range("trials", self.trials.into(), 1, 1000)?;
-        check_range("close_after", close_after.into(), 1, self.trials.into())?;
+        ConfigError::check_range("growth", self.growth, 1..=1000)?;
+        ConfigError::check_range("jitter", self.jitter_percent, 0..=100)?;
+        ConfigError::check_range("trials", self.trials, 1..=1000)?;
+        ConfigError::check_range("close_after", close_after, 1..=self.trials)?;
         check_time("open_for", self.open_for)?;
         let most = self.most.unwrap_or(self.open_for.max(Duration::from_secs(60)));
         if most < self.open_for {
-            return Err(BreakerError(format!(
+            return Err(ConfigError::new(format!(
                 "most {most:?} is below open_for {:?}; raise it, or shorten the first break",
                 self.open_for
             )));
@@ -281,35 +281,9 @@ impl Template {
     }
 }
 
-fn check_range(setting: &str, value: u64, least: u64, most: u64) -> Result<(), BreakerError> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(BreakerError(format!("{setting} {value} is out of range; use {least} to {most}")))
-}
-
-fn check_time(setting: &str, value: Duration) -> Result<(), BreakerError> {
+fn check_time(setting: &str, value: Duration) -> Result<(), ConfigError> {
     if value >= Duration::from_millis(1) {
         return Ok(());
     }
-    Err(BreakerError(format!("{setting} {value:?} is too short; use at least 1 ms")))
+    Err(ConfigError::new(format!("{setting} {value:?} is too short; use at least 1 ms")))
 }
-
-/// Why a breaker cannot be built.
-///
-/// # Examples
-///
-/// ```
-/// let error = tollgate::Breaker::builder().trials(0).build().unwrap_err();
-/// assert_eq!(error.to_string(), "trials 0 is out of range; use 1 to 1000");
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BreakerError(String);
-
-impl fmt::Display for BreakerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BreakerError {}

@@ -146,7 +146,7 @@ impl fmt::Debug for Pass<'_> {
 /// let breaker = Breaker::builder().build()?;
 /// assert_eq!(breaker.state(), BreakerState::Closed);
 /// assert_eq!(breaker.state().name(), "closed");
-/// # Ok::<(), tollgate::BreakerError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -199,7 +199,7 @@ impl BreakerState {
 /// let open = breaker.try_pass().unwrap_err();
 /// assert_eq!((open.state(), open.retry_at()), (BreakerState::HeldOpen, None));
 /// assert_eq!(open.to_string(), "the breaker is held open by an operator; retry when it is released");
-/// # Ok::<(), tollgate::BreakerError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {

@@ -29,7 +29,7 @@ use std::{collections::VecDeque, fmt, time::Duration};
 ///
 /// let by_time = Breaker::builder().window(BreakerWindow::time(Duration::from_secs(30))).build()?;
 /// let by_count = Breaker::builder().window(BreakerWindow::calls(100)).build()?;
-/// # Ok::<(), tollgate::BreakerError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerWindow(pub(super) Extent);
@@ -71,7 +71,7 @@ impl BreakerWindow {
 ///     .trip(Trip::slow_percent(80, Duration::from_secs(2)))
 ///     .trip(Trip::consecutive(10))
 ///     .build()?;
-/// # Ok::<(), tollgate::BreakerError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trip(pub(super) Threshold);

@@ -2,11 +2,11 @@
 
 use super::latency::LatencyWindow;
 use crate::{
-    Breaker, CallOutcome, Clock, Concurrency, RetryBudget, Tick,
+    Breaker, CallOutcome, Clock, Concurrency, ConfigError, RetryBudget, Tick,
     observe::{Collector, Samples, WeakCollector, family},
     sync::{Arc, Mutex, lock},
 };
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 /// When, how often and within which bounds calls are hedged; clones share budget, latencies and
 /// counts.
@@ -166,7 +166,7 @@ impl HedgePolicy {
     ///
     /// let policy = HedgePolicy::after(Duration::from_millis(50)).build()?;
     /// assert_eq!(policy.summary(), "up to 1 hedge, after 50ms");
-    /// # Ok::<(), tollgate::hedge::HedgePolicyError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[must_use]
     pub fn summary(&self) -> String {
@@ -375,9 +375,9 @@ impl HedgePolicyBuilder {
     ///
     /// # Errors
     ///
-    /// [`HedgePolicyError`] names the setting, its value and the rule.
-    pub fn build(self) -> Result<HedgePolicy, HedgePolicyError> {
-        self.check().map_err(HedgePolicyError)?;
+    /// [`ConfigError`] names the setting, its value and the rule.
+    pub fn build(self) -> Result<HedgePolicy, ConfigError> {
+        self.check()?;
         let delay = match self.delay {
             DelaySetting::Fixed(delay) => Delay::Fixed(delay),
             DelaySetting::Percentile(percent) => {
@@ -388,10 +388,7 @@ impl HedgePolicyBuilder {
         let clock = self.clock.unwrap_or_else(Clock::monotonic);
         let (budget, fills_budget) = match self.budget {
             Some(given) => given,
-            None => {
-                let budget = RetryBudget::builder().clock(clock.clone()).build();
-                (budget.map_err(|error| HedgePolicyError(error.to_string()))?, true)
-            }
+            None => (RetryBudget::builder().clock(clock.clone()).build()?, true),
         };
         let shared = Shared {
             delay,
@@ -407,50 +404,34 @@ impl HedgePolicyBuilder {
         Ok(HedgePolicy { shared: Arc::new(shared), deadline: Tick::MAX })
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), ConfigError> {
         match self.delay {
             DelaySetting::Fixed(Duration::ZERO) => {
-                return Err(
-                    "a delay of 0 s would send every call twice; use the time that nearly \
-                            all calls take, or `at_percentile(95.0)`"
-                        .to_owned(),
-                );
+                return Err(ConfigError::new(
+                    "a delay of 0 s would send every call twice; use the time that nearly all \
+                     calls take, or `at_percentile(95.0)`",
+                ));
             }
             DelaySetting::Percentile(percent) if !(percent > 0.0 && percent < 100.0) => {
-                return Err(format!(
+                return Err(ConfigError::new(format!(
                     "percentile {percent} is out of range; use more than 0 and less than 100, such \
                      as 95"
-                ));
+                )));
             }
             _ => {}
         }
         if !(1..=4).contains(&self.max_hedges) {
             let most = self.max_hedges;
-            return Err(format!("max_hedges {most} is out of range; use 1 to 4, or no hedging"));
+            let text = format!("max_hedges {most} is out of range; use 1 to 4, or no hedging");
+            return Err(ConfigError::new(text));
         }
         if self.min_calls == 0 {
-            return Err(
-                "min_calls 0 is out of range: nothing has no percentile; use at least 1".to_owned()
-            );
+            let text = "min_calls 0 is out of range: nothing has no percentile; use at least 1";
+            return Err(ConfigError::new(text));
         }
-        if !(Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&self.window) {
-            return Err(format!("window {:?} is out of range; use 1 ms to a day", self.window));
-        }
-        Ok(())
+        ConfigError::check_window("window", self.window)
     }
 }
-
-/// Why a [`HedgePolicy`] cannot be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HedgePolicyError(String);
-
-impl fmt::Display for HedgePolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for HedgePolicyError {}
 
 /// The budget is a part: `name/budget`.
 impl Collector for HedgePolicy {

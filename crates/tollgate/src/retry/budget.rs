@@ -10,9 +10,8 @@
 //! w there are at most `most + min_per_second x w + percent x successes` retries. A new budget has
 //! what an idle one has at most: `min_per_second x ttl`.
 
-use super::RetryPolicyError;
 use crate::{
-    CallOutcome, Clock, Tick,
+    CallOutcome, Clock, ConfigError, Tick,
     clock::tick::duration_nanos,
     observe::{Collector, Samples, WeakCollector, family},
     sync::{Arc, AtomicU64, Mutex, Ordering::Relaxed, lock},
@@ -45,7 +44,7 @@ const SLOTS: usize = 10;
 /// budget.record(CallOutcome::Success);
 /// assert!(budget.try_withdraw());
 /// assert_eq!(budget.refused(), 1);
-/// # Ok::<(), tollgate::RetryPolicyError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct RetryBudget {
@@ -99,17 +98,11 @@ impl RetryBudget {
     /// }
     /// budget.record(CallOutcome::Success); // 5.1
     /// assert!(budget.try_withdraw());
-    /// # Ok::<(), tollgate::RetryPolicyError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn grpc(max_tokens: u32, token_ratio: f64) -> Result<Self, RetryPolicyError> {
-        if !(1..=1000).contains(&max_tokens) {
-            let text = format!("max_tokens {max_tokens} is out of range; use 1 to 1000");
-            return Err(RetryPolicyError(text));
-        }
-        if !(0.001..=1000.0).contains(&token_ratio) {
-            let text = format!("token_ratio {token_ratio} is out of range; use 0.001 to 1000");
-            return Err(RetryPolicyError(text));
-        }
+    pub fn grpc(max_tokens: u32, token_ratio: f64) -> Result<Self, ConfigError> {
+        ConfigError::check_range("max_tokens", max_tokens, 1..=1000)?;
+        ConfigError::check_range("token_ratio", token_ratio, 0.001..=1000.0)?;
         let max_tokens = u64::from(max_tokens) * TOKEN;
         // Rounded first at a finer grain: 0.1 is a little less than a tenth as a float.
         let per_success = (token_ratio * TOKEN as f64 + 1e-6) as u64;
@@ -192,7 +185,7 @@ impl RetryBudget {
     /// ```
     /// let budget = tollgate::RetryBudget::builder().build()?;
     /// assert_eq!(budget.summary(), "20 % of the successes and 10/s, kept for 10s, at most 100");
-    /// # Ok::<(), tollgate::RetryPolicyError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[must_use]
     pub fn summary(&self) -> String {
@@ -283,21 +276,15 @@ impl RetryBudgetBuilder {
     ///
     /// # Errors
     ///
-    /// [`RetryPolicyError`] names the setting, its value and the rule.
-    pub fn build(self) -> Result<RetryBudget, RetryPolicyError> {
+    /// [`ConfigError`] names the setting, its value and the rule.
+    pub fn build(self) -> Result<RetryBudget, ConfigError> {
         let Self { percent, min_per_second, most, ttl, clock } = self;
-        if percent > 1000 {
-            let text = format!("percent {percent} is out of range; use 0 to 1000");
-            return Err(RetryPolicyError(text));
-        }
+        ConfigError::check_range("percent", percent, 0..=1000)?;
         if most == 0 {
             let text = "most 0 saves nothing, so nothing is retried; use at least 1";
-            return Err(RetryPolicyError(text.to_owned()));
+            return Err(ConfigError::new(text));
         }
-        if !(Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&ttl) {
-            let text = format!("ttl {ttl:?} is out of range; use 1 ms to a day");
-            return Err(RetryPolicyError(text));
-        }
+        ConfigError::check_window("ttl", ttl)?;
         let clock = clock.unwrap_or_else(Clock::monotonic);
         let mut savings = Savings {
             per_success: u64::from(percent) * (ONE / 100),

@@ -2,13 +2,12 @@
 
 use super::{Backoff, Pauses, RetryBudget, ShouldRetry};
 use crate::{
-    CallOutcome, Clock, Tick,
+    CallOutcome, Clock, ConfigError, Tick,
     observe::{Collector, Samples, WeakCollector, family},
     sync::{Arc, AtomicU64, Ordering::Relaxed},
     wait::mix,
 };
 use std::{
-    fmt,
     hash::{BuildHasher, RandomState},
     time::Duration,
 };
@@ -38,7 +37,7 @@ use std::{
 ///     .build()?;
 /// assert_eq!(retry_sync(&policy, || Err::<(), _>("down")), Err("down"));
 /// assert_eq!((policy.counts().retries, policy.counts().out_of_attempts), (3, 1));
-/// # Ok::<(), tollgate::RetryPolicyError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct RetryPolicy {
@@ -131,7 +130,7 @@ impl RetryPolicy {
     /// let deadline = policy.clock().now().saturating_add(Duration::from_secs(1));
     /// let answer = retry_sync(&policy.until(deadline), || Err::<(), _>("down")); // at once
     /// assert_eq!((answer, policy.counts().out_of_time), (Err("down"), 1));
-    /// # Ok::<(), tollgate::RetryPolicyError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[must_use]
     pub fn until(&self, deadline: Tick) -> Self {
@@ -169,7 +168,7 @@ impl RetryPolicy {
     /// ```
     /// let policy = tollgate::RetryPolicy::builder().build()?;
     /// assert_eq!(policy.summary(), "up to 3 attempts within 30s, pauses of up to 100ms to 10s");
-    /// # Ok::<(), tollgate::RetryPolicyError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[must_use]
     pub fn summary(&self) -> String {
@@ -314,14 +313,14 @@ impl RetryPolicyBuilder {
     /// # Errors
     ///
     /// When no attempt is allowed, or the first pause is longer than the longest.
-    pub fn build(self) -> Result<RetryPolicy, RetryPolicyError> {
+    pub fn build(self) -> Result<RetryPolicy, ConfigError> {
         if self.max_attempts == 0 {
             let text = "max_attempts 0 sends nothing; the first attempt counts, so use at least 1";
-            return Err(RetryPolicyError(text.to_owned()));
+            return Err(ConfigError::new(text));
         }
         let (base, most) = self.backoff.bounds();
         if base > most {
-            return Err(RetryPolicyError(format!(
+            return Err(ConfigError::new(format!(
                 "the first pause of {base:?} is longer than the longest pause, {most:?}; lower the \
                  first or raise the second"
             )));
@@ -343,18 +342,6 @@ impl RetryPolicyBuilder {
         Ok(RetryPolicy { shared: Arc::new(shared), deadline: Tick::MAX })
     }
 }
-
-/// Why a [`RetryPolicy`] or a [`RetryBudget`] cannot be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RetryPolicyError(pub(super) String);
-
-impl fmt::Display for RetryPolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for RetryPolicyError {}
 
 /// The budget is a part: `name/budget`.
 impl Collector for RetryPolicy {

@@ -2,12 +2,11 @@
 
 use super::{LevelCalls, Rules, SelfThrottle, Shared};
 use crate::{
-    Clock, Priority,
+    Clock, ConfigError, Priority,
     breaker::window::{CallWindow, Extent},
     sync::{Arc, AtomicU64},
 };
 use std::{
-    fmt,
     hash::{BuildHasher, RandomState},
     time::Duration,
 };
@@ -96,26 +95,23 @@ impl SelfThrottleBuilder {
     ///
     /// # Errors
     ///
-    /// [`SelfThrottleError`] names the setting, its value and the rule.
-    pub fn build(self) -> Result<SelfThrottle, SelfThrottleError> {
+    /// [`ConfigError`] names the setting, its value and the rule.
+    pub fn build(self) -> Result<SelfThrottle, ConfigError> {
         if let Some(k) = self.k.iter().find(|k| !(**k > 1.0 && **k <= 1000.0)) {
-            return Err(SelfThrottleError(format!(
+            return Err(ConfigError::new(format!(
                 "k {k} is out of range: with 1 or less, calls stay refused when the server has \
                  recovered; use more than 1 and at most 1000, such as 2"
             )));
         }
-        if !(Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&self.window) {
-            let text = format!("window {:?} is out of range; use 1 ms to a day", self.window);
-            return Err(SelfThrottleError(text));
-        }
+        ConfigError::check_window("window", self.window)?;
         if self.min_calls == 0 {
             let text =
                 "min_calls 0 is out of range: no share can be taken of nothing; use at least 1";
-            return Err(SelfThrottleError(text.to_owned()));
+            return Err(ConfigError::new(text));
         }
         let percent = self.max_refusal_percent;
         if !(1..=99).contains(&percent) {
-            return Err(SelfThrottleError(format!(
+            return Err(ConfigError::new(format!(
                 "max_refusal_percent {percent} is out of range: some calls must get through to show \
                  that the server has recovered; use 1 to 99"
             )));
@@ -138,15 +134,3 @@ impl SelfThrottleBuilder {
         Ok(SelfThrottle { shared: Arc::new(shared) })
     }
 }
-
-/// Why a [`SelfThrottle`] cannot be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SelfThrottleError(String);
-
-impl fmt::Display for SelfThrottleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for SelfThrottleError {}

@@ -9,8 +9,8 @@ use std::{
 };
 use tokio::time::timeout;
 use tollgate::{
-    Breaker, CallOutcome, Clock, Concurrency, RetryBudget, Tick, hedge,
-    hedge::{HedgePolicy, HedgePolicyBuilder, HedgePolicyError, HedgedAttempts, HedgedCall},
+    Breaker, CallOutcome, Clock, Concurrency, ConfigError, RetryBudget, Tick, hedge,
+    hedge::{HedgePolicy, HedgePolicyBuilder, HedgedAttempts, HedgedCall},
 };
 
 const DELAY: Duration = ms(50);
@@ -341,5 +341,5 @@ fn its_types_can_be_shared_and_printed() {
     fn error<T: std::error::Error + Send + Sync + 'static>() {}
     shared::<(HedgePolicy, HedgePolicyBuilder, HedgedAttempts)>();
     shared::<HedgedCall<std::future::Ready<()>>>();
-    error::<HedgePolicyError>();
+    error::<ConfigError>();
 }

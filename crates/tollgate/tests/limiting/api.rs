@@ -2,12 +2,12 @@
 
 use std::fmt::Debug;
 use tollgate::{
-    Algorithm, Backoff, Breaker, BreakerBuilder, BreakerCounts, BreakerError, BreakerState, Bypass,
-    CallOutcome, Clock, Decision, Denied, Inherit, Initial, KeyedBreaker, Lease, Limiter,
+    Algorithm, Backoff, Breaker, BreakerBuilder, BreakerCounts, BreakerState, Bypass, CallOutcome,
+    Clock, ConfigError, Decision, Denied, Inherit, Initial, KeyedBreaker, Lease, Limiter,
     LimiterBuilder, ManualClock, Open, OpenReason, Outcome, ParseQuotaError, Pass, Quota,
     QuotaError, Refused, Reservation, RetryBudget, RetryBudgetBuilder, RetryCounts, RetryPolicy,
-    RetryPolicyBuilder, RetryPolicyError, ShouldRetry, Tick, TimerId, Trip, adaptive,
-    adaptive::rate, hierarchy, observe,
+    RetryPolicyBuilder, ShouldRetry, Tick, TimerId, Trip, adaptive, adaptive::rate, hierarchy,
+    observe,
 };
 
 fn shared<T: Send + Sync + Debug>() {}
@@ -87,9 +87,8 @@ fn public_types_are_shareable_and_printable() {
     value::<Algorithm>();
     value::<Bypass>();
     value::<Outcome>();
-    error::<BreakerError>();
+    error::<ConfigError>();
     error::<Open>();
-    error::<RetryPolicyError>();
     error::<QuotaError>();
     error::<ParseQuotaError>();
     error::<Denied>();

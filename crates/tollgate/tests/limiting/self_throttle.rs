@@ -4,10 +4,8 @@
 use proptest::prelude::*;
 use std::time::Duration;
 use tollgate::{
-    CallOutcome, Clock, ManualClock, Priority, Tick,
-    self_throttle::{
-        SelfThrottle, SelfThrottleBuilder, SelfThrottleError, ThrottlePass, Throttled,
-    },
+    CallOutcome, Clock, ConfigError, ManualClock, Priority, Tick,
+    self_throttle::{SelfThrottle, SelfThrottleBuilder, ThrottlePass, Throttled},
 };
 
 const NORMAL: Priority = Priority::NORMAL;
@@ -23,7 +21,7 @@ fn its_types_can_be_shared_and_printed() {
     fn shared<T: Send + Sync + std::fmt::Debug>() {}
     fn error<T: std::error::Error + Send + Sync + 'static>() {}
     shared::<(SelfThrottle, SelfThrottleBuilder, ThrottlePass)>();
-    error::<SelfThrottleError>();
+    error::<ConfigError>();
     error::<Throttled>();
 }
 

@@ -42,7 +42,7 @@ impl<C> HedgeLayerBuilder<C> {
     ///     .hedge_if(|info| info.uri().path().ends_with("/_search"))
     ///     .build();
     /// # let _ = layer;
-    /// # Ok::<(), tollgate::hedge::HedgePolicyError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn hedge_if(
         mut self,

@@ -3,7 +3,7 @@
 use super::{Backoff, CloneBody, Replay, ReplayBody, RetryBudget, RetryLayer, Shared};
 use crate::client::learned::Reader;
 use std::{error::Error, fmt, sync::Arc, time::Duration};
-use tollgate::{Clock, RetryPolicy, RetryPolicyBuilder, RetryPolicyError};
+use tollgate::{Clock, ConfigError, RetryPolicy, RetryPolicyBuilder};
 
 /// Builds a [`RetryLayer`]. Settings are validated by [`build`](Self::build) only.
 #[must_use = "a builder does nothing until `build`"]
@@ -31,7 +31,7 @@ pub enum RetryBuildError {
         most: Duration,
     },
     /// `TG-C23`: the default budget could not be built.
-    Budget(RetryPolicyError),
+    Budget(ConfigError),
 }
 
 impl RetryBuilder {
