@@ -13,7 +13,7 @@ mod wait_queue;
 
 pub use add::{Add, AddError};
 pub use batch::{Batch, FlushCause};
-pub use builder::{CoalesceError, CoalescerBuilder, FlushPanicked};
+pub use builder::{CoalescerBuilder, FlushPanicked};
 
 use crate::{
     StopAndWait,

@@ -1,16 +1,15 @@
 //! Collapsing bursts: one run for many triggers.
 
 pub(crate) mod builder;
-mod error;
 mod fired;
 pub(crate) mod machine;
 pub(crate) mod paced;
 
 pub use builder::DebouncerBuilder;
-pub use error::DebounceError;
 pub use fired::{Edge, Fired};
 
 use crate::{
+    ConfigError,
     observe::{Collector, Samples, WeakCollector},
     wait::{Engine, StopAndWait, WeakEngine},
 };
@@ -54,7 +53,7 @@ use std::{fmt, time::Duration};
 /// assert!(save.is_pending());
 /// hand.advance(Duration::from_millis(200));
 /// assert_eq!(saved.try_iter().collect::<Vec<_>>(), [(3, "Hello")]);
-/// # Ok::<(), tollgate::DebounceError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 ///
 /// # The driver runs the action
@@ -118,7 +117,7 @@ impl<T: Send + 'static> Debouncer<T> {
     pub fn new(
         delay: Duration,
         action: impl FnMut(Fired<T>) + Send + 'static,
-    ) -> Result<Self, DebounceError> {
+    ) -> Result<Self, ConfigError> {
         Debouncer::builder(delay).start(action)
     }
 
@@ -266,7 +265,7 @@ impl<T: Send + 'static> fmt::Debug for Debouncer<T> {
 /// retry.trigger(2);
 /// hand.advance(Duration::from_secs(10));
 /// assert_eq!(runs.try_iter().collect::<Vec<_>>(), [2, 1, 0]);
-/// # Ok::<(), tollgate::DebounceError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub struct WeakDebouncer<T: Send + 'static> {
     engine: WeakEngine<PacedDebounce<T>>,

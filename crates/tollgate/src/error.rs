@@ -1,6 +1,6 @@
 //! What can be wrong with a configuration.
 
-use crate::{Algorithm, Quota};
+use crate::{Algorithm, NoRuntime, Quota};
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
 /// Why a quota cannot be used. Each text names the value, the rule and a way out.
@@ -229,3 +229,15 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+impl From<QuotaError> for ConfigError {
+    fn from(error: QuotaError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl From<NoRuntime> for ConfigError {
+    fn from(error: NoRuntime) -> Self {
+        Self::new(error.to_string())
+    }
+}

@@ -17,7 +17,7 @@ pub use error::NotTriggered;
 pub(crate) use machine::Bounds;
 
 use crate::{
-    DebounceError, Fired, StopAndWait,
+    ConfigError, Fired, StopAndWait,
     debounce::machine::Rules,
     observe::{Collector, Samples, WeakCollector, family},
     wait::{Engine, KeyIndex, WeakEngine},
@@ -88,7 +88,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K,
     pub fn new(
         delay: Duration,
         action: impl FnMut(K, Fired<T>) + Send + 'static,
-    ) -> Result<Self, DebounceError> {
+    ) -> Result<Self, ConfigError> {
         Self::builder(delay).start(action)
     }
 

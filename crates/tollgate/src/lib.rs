@@ -51,14 +51,13 @@ pub use breaker::{
 };
 pub use clock::{Clock, ManualClock, Tick, TimerId};
 pub use coalesce::{
-    Add, AddError, Batch, CoalesceError, Coalescer, CoalescerBuilder, FlushCause, FlushPanicked,
-    WeakCoalescer,
+    Add, AddError, Batch, Coalescer, CoalescerBuilder, FlushCause, FlushPanicked, WeakCoalescer,
 };
 pub use concurrency::{
     Acquire, Concurrency, ConcurrencyBuilder, ConcurrencyCounts, ConcurrencyError, Full,
     KeyedConcurrency, KeyedConcurrencyBuilder, Permit,
 };
-pub use debounce::{DebounceError, Debouncer, DebouncerBuilder, Edge, Fired, WeakDebouncer};
+pub use debounce::{Debouncer, DebouncerBuilder, Edge, Fired, WeakDebouncer};
 pub use decision::{Answer, Decision, Denied, Outcome, Reason};
 pub use error::{ConfigError, QuotaError};
 #[cfg(feature = "tokio")]
@@ -75,10 +74,7 @@ pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder};
 pub use multi::{Charge, Limits, LimitsError, Ticket};
 pub use outcome::CallOutcome;
-pub use pace::PaceError;
-pub use pacer::{
-    Late, Overflow, Paced, Pacer, PacerBuilder, PacerError, PacerWait, Queued, Rejected, Slot,
-};
+pub use pacer::{Late, Overflow, Paced, Pacer, PacerBuilder, PacerWait, Queued, Rejected, Slot};
 pub use priority::Priority;
 pub use quota::{Initial, ParseQuotaError, Quota};
 pub use reservation::{Refused, Reservation};

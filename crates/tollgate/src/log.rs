@@ -33,7 +33,7 @@ pub use layer::ThrottledLayer;
 pub use writer::{LossyWriter, LossyWriterBuilder};
 
 use crate::{
-    DebounceError, Driver, KeyedError, Quota, Throttle,
+    ConfigError, Driver, KeyedError, Quota, Throttle,
     observe::{Collector, Samples, WeakCollector, family},
 };
 use state::State;
@@ -230,7 +230,7 @@ pub enum LogThrottleError {
     /// The quota or the number of keys makes no sense.
     Limit(KeyedError),
     /// The time until a notice makes no sense.
-    Notice(DebounceError),
+    Notice(ConfigError),
 }
 
 impl fmt::Display for LogThrottleError {

@@ -8,8 +8,8 @@ mod booked;
 
 pub(crate) use booked::Booked;
 
-use crate::{Limiter, Tick};
-use std::{fmt, time::Duration};
+use crate::{ConfigError, Limiter, Tick};
+use std::time::Duration;
 
 /// How often a job may leave its machine.
 #[derive(Debug)]
@@ -46,14 +46,25 @@ impl Pace {
     pub(crate) fn new(
         interval: Option<Duration>,
         limiter: Option<Limiter>,
-    ) -> Result<Self, PaceError> {
+    ) -> Result<Self, ConfigError> {
         let kind = match (interval, limiter) {
             (None, None) => PaceKind::Free,
-            (Some(Duration::ZERO), None) => return Err(PaceError::IntervalZero),
+            (Some(Duration::ZERO), None) => {
+                let text = "the interval is zero; set one above zero, or leave it out";
+                return Err(ConfigError::new(text));
+            }
             (Some(interval), None) => PaceKind::Every(interval),
-            (None, Some(limiter)) if limiter.peek().is_never() => return Err(PaceError::Never),
+            (None, Some(limiter)) if limiter.peek().is_never() => {
+                let text = "the limiter never admits cost 1; raise its burst, or reset it";
+                return Err(ConfigError::new(text));
+            }
             (None, Some(limiter)) => PaceKind::Limited(limiter),
-            (Some(interval), Some(_)) => return Err(PaceError::Both { interval }),
+            (Some(interval), Some(_)) => {
+                return Err(ConfigError::new(format!(
+                    "an interval of {interval:?} and a limiter are both set; use one of them: a \
+                     limiter with burst 1 acts as an interval"
+                )));
+            }
         };
         Ok(Self { kind, ..Self::FREE })
     }
@@ -108,38 +119,3 @@ impl Pace {
         std::mem::take(&mut self.booked)
     }
 }
-
-/// Why the pace of a debouncer or coalescer cannot be set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PaceError {
-    /// The interval is zero.
-    IntervalZero,
-    /// There is an interval and a limiter.
-    Both {
-        /// The interval.
-        interval: Duration,
-    },
-    /// The limiter never lets one pass.
-    Never,
-}
-
-impl fmt::Display for PaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::IntervalZero => {
-                f.write_str("the interval is zero; set one above zero, or leave it out")
-            }
-            Self::Both { interval } => write!(
-                f,
-                "an interval of {interval:?} and a limiter are both set; use one of them: a \
-                 limiter with burst 1 acts as an interval"
-            ),
-            Self::Never => {
-                f.write_str("the limiter never admits cost 1; raise its burst, or reset it")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PaceError {}

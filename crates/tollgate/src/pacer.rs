@@ -20,13 +20,13 @@ mod tests;
 mod waiting;
 
 pub use builder::PacerBuilder;
-pub use error::{Overflow, PacerError, Rejected};
+pub use error::{Overflow, Rejected};
 pub use job::Paced;
 pub use slot::Slot;
 pub use waiting::PacerWait;
 
 use crate::{
-    Clock, Quota, StopAndWait,
+    Clock, ConfigError, Quota, StopAndWait,
     observe::{Collector, Samples, WeakCollector, family},
     wait::{Engine, Machine},
 };
@@ -232,10 +232,10 @@ impl Pacer {
     /// # Errors
     ///
     /// As [`PacerBuilder::start`], and if the pacer is stopped.
-    pub fn set_rate(&self, quota: Quota) -> Result<(), PacerError> {
+    pub fn set_rate(&self, quota: Quota) -> Result<(), ConfigError> {
         builder::check(&quota, self.capacity())?;
         let set = self.engine.event(|machine, now| machine.set_rate(now, quota));
-        set.ok_or(PacerError::Stopped)
+        set.ok_or_else(|| ConfigError::new("the pacer is stopped; start a new one"))
     }
 
     /// Stops it: no call is admitted any more, and the queue is drained or dropped.

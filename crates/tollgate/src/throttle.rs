@@ -5,7 +5,7 @@
 //! to it: a burst that begins soon after the last run waits for its leading edge.
 
 use crate::{
-    DebounceError, Debouncer, DebouncerBuilder, Fired,
+    ConfigError, Debouncer, DebouncerBuilder, Fired,
     debounce::machine::Rules,
     observe::{Collector, Samples, WeakCollector},
 };
@@ -58,7 +58,7 @@ use std::{fmt, ops::Deref, time::Duration};
 /// }
 /// hand.advance(Duration::from_secs(1));
 /// assert_eq!(shown.try_iter().collect::<Vec<_>>(), [0, 2, 5, 7, 10]);
-/// # Ok::<(), tollgate::DebounceError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub struct Throttle<T: Send + 'static> {
     debouncer: Debouncer<T>,
@@ -81,7 +81,7 @@ impl<T: Send + 'static> Throttle<T> {
     pub fn new(
         interval: Duration,
         action: impl FnMut(Fired<T>) + Send + 'static,
-    ) -> Result<Self, DebounceError> {
+    ) -> Result<Self, ConfigError> {
         Throttle::builder(interval).start(action)
     }
 }
@@ -113,11 +113,11 @@ impl ThrottleBuilder {
     ///
     /// # Errors
     ///
-    /// [`DebounceError`] if the interval is zero.
+    /// [`ConfigError`] if the interval is zero.
     pub fn start<T: Send + 'static>(
         self,
         action: impl FnMut(Fired<T>) + Send + 'static,
-    ) -> Result<Throttle<T>, DebounceError> {
+    ) -> Result<Throttle<T>, ConfigError> {
         let machine = self.machine()?;
         let engine = self.options.start(machine, action);
         Ok(Throttle { debouncer: Debouncer { engine } })
@@ -127,16 +127,16 @@ impl ThrottleBuilder {
     ///
     /// # Errors
     ///
-    /// [`DebounceError`] also if the driver has no runtime, or there is none here by default.
+    /// [`ConfigError`] also if the driver has no runtime, or there is none here by default.
     #[cfg(feature = "tokio")]
-    pub fn start_async<T, A, F>(self, action: A) -> Result<Throttle<T>, DebounceError>
+    pub fn start_async<T, A, F>(self, action: A) -> Result<Throttle<T>, ConfigError>
     where
         T: Send + 'static,
         A: FnMut(Fired<T>) -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
         let machine = self.machine()?;
-        let engine = self.options.start_async(machine, action, DebounceError::NotAsync)?;
+        let engine = self.options.start_async(machine, action)?;
         Ok(Throttle { debouncer: Debouncer { engine } })
     }
 }

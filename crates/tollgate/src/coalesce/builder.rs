@@ -5,7 +5,7 @@ use super::{
     machine::{CoalescerMachine, FlushRules, Fold},
 };
 use crate::{
-    Driver, Limiter, NoRuntime, OnDrop, PaceError, Panicked,
+    ConfigError, Driver, Limiter, OnDrop, Panicked,
     pace::Pace,
     sync::{AtomicU64, Ordering::Relaxed},
     wait::ActionOptions,
@@ -136,11 +136,11 @@ impl<K: Send + 'static, V: Send + 'static> CoalescerBuilder<K, V> {
     ///
     /// # Errors
     ///
-    /// [`CoalesceError`] says what does not fit together.
+    /// [`ConfigError`] says what does not fit together.
     pub fn start(
         self,
         flush: impl FnMut(Batch<K, V>) + Send + 'static,
-    ) -> Result<Coalescer<K, V>, CoalesceError> {
+    ) -> Result<Coalescer<K, V>, ConfigError> {
         let (machine, options) = self.parts()?;
         Ok(Coalescer { engine: options.start(machine, flush) })
     }
@@ -152,21 +152,21 @@ impl<K: Send + 'static, V: Send + 'static> CoalescerBuilder<K, V> {
     ///
     /// # Errors
     ///
-    /// [`CoalesceError`] says what does not fit together, or that there is no runtime.
+    /// [`ConfigError`] says what does not fit together, or that there is no runtime.
     #[cfg(feature = "tokio")]
     pub fn start_async<F>(
         self,
         flush: impl FnMut(Batch<K, V>) -> F + Send + 'static,
-    ) -> Result<Coalescer<K, V>, CoalesceError>
+    ) -> Result<Coalescer<K, V>, ConfigError>
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let (machine, options) = self.parts()?;
-        let engine = options.start_async(machine, flush, CoalesceError::NotAsync)?;
+        let engine = options.start_async(machine, flush)?;
         Ok(Coalescer { engine })
     }
 
-    fn parts(self) -> Result<(CoalescerMachine<K, V>, ActionOptions), CoalesceError> {
+    fn parts(self) -> Result<(CoalescerMachine<K, V>, ActionOptions), ConfigError> {
         let rules = self.rules()?;
         let pace = Pace::new(self.interval, self.limiter)?;
         let mut machine = CoalescerMachine::new(rules, self.fold, pace);
@@ -174,26 +174,42 @@ impl<K: Send + 'static, V: Send + 'static> CoalescerBuilder<K, V> {
         Ok((machine, self.options))
     }
 
-    fn rules(&self) -> Result<FlushRules, CoalesceError> {
+    fn rules(&self) -> Result<FlushRules, ConfigError> {
         let Self { window, quiet, max_wait, max_size, .. } = *self;
         if window.is_none() && quiet.is_none() && max_size.is_none() && max_wait.is_none() {
-            return Err(CoalesceError::NoCause);
+            return Err(ConfigError::new(
+                "nothing decides when a batch is flushed; set `window`, `quiet` or `max_size`",
+            ));
         }
         match (window, quiet, max_wait) {
             (Some(window), Some(quiet), _) => {
-                return Err(CoalesceError::WindowAndQuiet { window, quiet });
+                return Err(ConfigError::new(format!(
+                    "window {window:?} and quiet {quiet:?} are both set; use one of them, and cap \
+                     quiet with `max_wait`"
+                )));
             }
-            (_, None, Some(max_wait)) => return Err(CoalesceError::MaxWaitAlone { max_wait }),
-            (_, Some(Duration::ZERO), _) => return Err(CoalesceError::QuietZero),
+            (_, None, Some(max_wait)) => {
+                return Err(ConfigError::new(format!(
+                    "max_wait {max_wait:?} caps a quiet time, but none is set; set `quiet`, or use \
+                     `window` instead"
+                )));
+            }
+            (_, Some(Duration::ZERO), _) => {
+                return Err(ConfigError::new(
+                    "the quiet time is zero; set one above zero, or a `window` of zero to flush as \
+                     soon as the action is free",
+                ));
+            }
             (_, Some(quiet), Some(max_wait)) if max_wait < quiet => {
-                return Err(CoalesceError::MaxWaitBelowQuiet { max_wait, quiet });
+                return Err(ConfigError::new(format!(
+                    "max_wait {max_wait:?} is below quiet {quiet:?}, which would never be reached; \
+                     raise max_wait, or use `window` instead"
+                )));
             }
             _ => {}
         }
         let max_size = max_size.unwrap_or(DEFAULT_MAX_SIZE);
-        if max_size == 0 || max_size > Coalescer::<K, V>::SIZE_MAX {
-            return Err(CoalesceError::Size { max_size });
-        }
+        ConfigError::check_range("max_size", max_size, 1..=Coalescer::<K, V>::SIZE_MAX)?;
         Ok(FlushRules { window, quiet, max_wait, max_size })
     }
 }
@@ -243,96 +259,3 @@ impl fmt::Display for FlushPanicked {
 }
 
 impl std::error::Error for FlushPanicked {}
-
-/// Why no coalescer was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CoalesceError {
-    /// Nothing says when to flush.
-    NoCause,
-    /// Both times are set, and one would only cap the other.
-    WindowAndQuiet {
-        /// The window.
-        window: Duration,
-        /// The quiet time.
-        quiet: Duration,
-    },
-    /// There is no quiet time that it could cap.
-    MaxWaitAlone {
-        /// The longest wait.
-        max_wait: Duration,
-    },
-    /// The cap is below what it caps.
-    MaxWaitBelowQuiet {
-        /// The longest wait.
-        max_wait: Duration,
-        /// The quiet time.
-        quiet: Duration,
-    },
-    /// The quiet time is zero.
-    QuietZero,
-    /// The size is zero, or too large.
-    Size {
-        /// The size.
-        max_size: usize,
-    },
-    /// The pace is no pace.
-    Pace(PaceError),
-    /// An action that is a future needs a tokio driver.
-    NotAsync,
-    /// There is no runtime for an action that is a future.
-    NoRuntime(NoRuntime),
-}
-
-impl From<NoRuntime> for CoalesceError {
-    fn from(error: NoRuntime) -> Self {
-        Self::NoRuntime(error)
-    }
-}
-
-impl From<PaceError> for CoalesceError {
-    fn from(error: PaceError) -> Self {
-        Self::Pace(error)
-    }
-}
-
-impl fmt::Display for CoalesceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoCause => f.write_str(
-                "nothing decides when a batch is flushed; set `window`, `quiet` or `max_size`",
-            ),
-            Self::WindowAndQuiet { window, quiet } => write!(
-                f,
-                "window {window:?} and quiet {quiet:?} are both set; use one of them, and cap \
-                 quiet with `max_wait`"
-            ),
-            Self::MaxWaitAlone { max_wait } => write!(
-                f,
-                "max_wait {max_wait:?} caps a quiet time, but none is set; set `quiet`, or use \
-                 `window` instead"
-            ),
-            Self::MaxWaitBelowQuiet { max_wait, quiet } => write!(
-                f,
-                "max_wait {max_wait:?} is below quiet {quiet:?}, which would never be reached; \
-                 raise max_wait, or use `window` instead"
-            ),
-            Self::QuietZero => f.write_str(
-                "the quiet time is zero; set one above zero, or a `window` of zero to flush as \
-                 soon as the action is free",
-            ),
-            Self::Size { max_size } => write!(
-                f,
-                "max_size {max_size} is out of range; use 1 to {}",
-                Coalescer::<(), ()>::SIZE_MAX
-            ),
-            Self::Pace(error) => error.fmt(f),
-            Self::NotAsync => f.write_str(
-                "the driver cannot run futures; use `Driver::tokio` or `Driver::on`, or `start`",
-            ),
-            Self::NoRuntime(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for CoalesceError {}

@@ -1,6 +1,6 @@
 //! The settings of debouncers, keyed debouncers and throttles.
 
-use super::{DebounceError, Debouncer, Fired, machine::Rules, paced::PacedDebounce};
+use super::{ConfigError, Debouncer, Fired, machine::Rules, paced::PacedDebounce};
 use crate::{
     Driver, Limiter, OnDrop, Panicked, keyed_debounce::Bounds, pace::Pace, wait::ActionOptions,
 };
@@ -68,7 +68,7 @@ impl<D> DebouncerBuilder<D> {
         self
     }
 
-    pub(crate) fn machine<T>(&self) -> Result<PacedDebounce<T>, DebounceError> {
+    pub(crate) fn machine<T>(&self) -> Result<PacedDebounce<T>, ConfigError> {
         self.rules.check()?;
         let pace = Pace::new(self.interval, self.limiter.clone())?;
         Ok(PacedDebounce::new(self.rules, pace))
@@ -117,7 +117,7 @@ impl DebouncerBuilder {
     /// assert_eq!(sent.try_iter().collect::<Vec<_>>(), ["c"]); // at 20 ms
     /// hand.advance(interval);
     /// assert_eq!(sent.try_iter().collect::<Vec<_>>(), ["cats"]); // at 120 ms
-    /// # Ok::<(), tollgate::DebounceError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub const fn at_most_every(mut self, interval: Duration) -> Self {
         self.interval = Some(interval);
@@ -140,12 +140,12 @@ impl DebouncerBuilder {
     ///
     /// # Errors
     ///
-    /// [`DebounceError`] if the delay or the interval is zero, the longest wait is below the delay, there is an
+    /// [`ConfigError`] if the delay or the interval is zero, the longest wait is below the delay, there is an
     /// interval and a limiter, or the limiter never admits anything.
     pub fn start<T: Send + 'static>(
         self,
         action: impl FnMut(Fired<T>) + Send + 'static,
-    ) -> Result<Debouncer<T>, DebounceError> {
+    ) -> Result<Debouncer<T>, ConfigError> {
         let machine = self.machine()?;
         Ok(Debouncer { engine: self.options.start(machine, action) })
     }
@@ -154,16 +154,16 @@ impl DebouncerBuilder {
     ///
     /// # Errors
     ///
-    /// [`DebounceError`] also if the driver has no runtime, or there is none here by default.
+    /// [`ConfigError`] also if the driver has no runtime, or there is none here by default.
     #[cfg(feature = "tokio")]
-    pub fn start_async<T, A, F>(self, action: A) -> Result<Debouncer<T>, DebounceError>
+    pub fn start_async<T, A, F>(self, action: A) -> Result<Debouncer<T>, ConfigError>
     where
         T: Send + 'static,
         A: FnMut(Fired<T>) -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
         let machine = self.machine()?;
-        let engine = self.options.start_async(machine, action, DebounceError::NotAsync)?;
+        let engine = self.options.start_async(machine, action)?;
         Ok(Debouncer { engine })
     }
 }

@@ -17,7 +17,7 @@
 //! State: three ticks, the last value, and at most one fire that waits for its turn. O(1) each.
 //! Time that stands still prolongs a burst; time far ahead ends it.
 
-use super::{DebounceError, Edge, Fired};
+use super::{ConfigError, Edge, Fired};
 use crate::Tick;
 use std::time::Duration;
 
@@ -48,14 +48,20 @@ impl Rules {
     }
 
     /// Checks them.
-    pub(crate) fn check(&self) -> Result<(), DebounceError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let Self { delay, max_wait, .. } = *self;
         match max_wait {
-            _ if delay.is_zero() && self.spaced => Err(DebounceError::ZeroInterval),
-            _ if delay.is_zero() => Err(DebounceError::ZeroDelay),
-            Some(max_wait) if max_wait < delay => {
-                Err(DebounceError::MaxWaitBelowDelay { max_wait, delay })
-            }
+            _ if delay.is_zero() && self.spaced => Err(ConfigError::new(
+                "an interval of 0 s holds nothing back; give a longer one, or call the action \
+                 directly",
+            )),
+            _ if delay.is_zero() => Err(ConfigError::new(
+                "a delay of 0 s collapses nothing; give a longer one, or call the action directly",
+            )),
+            Some(max_wait) if max_wait < delay => Err(ConfigError::new(format!(
+                "the longest wait {max_wait:?} is shorter than the delay {delay:?}; raise the \
+                 first or lower the second"
+            ))),
             _ => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 //! The settings that only keyed debouncers have.
 
 use super::{KEYS_MAX, KeyedDebouncer, machine::KeyedDebounce};
-use crate::{DebounceError, DebouncerBuilder, Fired};
+use crate::{ConfigError, DebouncerBuilder, Fired};
 use std::{hash::Hash, time::Duration};
 
 /// What happens to the trigger of a new key when as many keys are held as may be.
@@ -34,7 +34,7 @@ pub enum WhenKeysFull {
 ///     .when_full(WhenKeysFull::FireFirst)
 ///     .start(|file, fired| println!("{file} changed {} times", fired.triggers()))?;
 /// assert!(index.is_empty());
-/// # Ok::<(), tollgate::DebounceError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub type KeyedDebouncerBuilder<K, T> = DebouncerBuilder<KeyedDebouncer<K, T>>;
 
@@ -66,7 +66,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncerBui
     pub fn start(
         self,
         mut action: impl FnMut(K, Fired<T>) + Send + 'static,
-    ) -> Result<KeyedDebouncer<K, T>, DebounceError> {
+    ) -> Result<KeyedDebouncer<K, T>, ConfigError> {
         let machine = self.keyed_machine()?;
         let action = move |(key, fired)| action(key, fired);
         let engine = self.options.start(machine, action);
@@ -83,22 +83,19 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncerBui
     pub fn start_async<F>(
         self,
         mut action: impl FnMut(K, Fired<T>) -> F + Send + 'static,
-    ) -> Result<KeyedDebouncer<K, T>, DebounceError>
+    ) -> Result<KeyedDebouncer<K, T>, ConfigError>
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let machine = self.keyed_machine()?;
         let action = move |(key, fired)| action(key, fired);
-        let engine = self.options.start_async(machine, action, DebounceError::NotAsync)?;
+        let engine = self.options.start_async(machine, action)?;
         Ok(KeyedDebouncer { engine })
     }
 
-    fn keyed_machine(&self) -> Result<KeyedDebounce<K, T>, DebounceError> {
+    fn keyed_machine(&self) -> Result<KeyedDebounce<K, T>, ConfigError> {
         self.rules.check()?;
-        let max_keys = self.bounds.max_keys;
-        if !(1..=KEYS_MAX).contains(&max_keys) {
-            return Err(DebounceError::MaxKeys { max_keys });
-        }
+        ConfigError::check_range("max_keys", self.bounds.max_keys, 1..=KEYS_MAX)?;
         Ok(KeyedDebounce::new(self.rules, self.bounds))
     }
 }

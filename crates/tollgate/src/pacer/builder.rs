@@ -1,13 +1,13 @@
 //! The builder of a pacer.
 
 use super::{
-    Late, Pacer, PacerError,
+    Late, Pacer,
     job::{self, Work},
     machine::PacerMachine,
     schedule::Schedule,
 };
 use crate::{
-    Driver, Initial, OnDrop, Panicked, Quota, Tick,
+    ConfigError, Driver, Initial, OnDrop, Panicked, Quota, Tick,
     wait::{ActionOptions, Engine},
 };
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl PacerBuilder {
     ///
     /// If the quota is invalid or unlimited, has no rate, a burst other than 1 or an initial fill, or if a full
     /// queue would take longer than 11.4 years.
-    pub fn start(self) -> Result<Pacer, PacerError> {
+    pub fn start(self) -> Result<Pacer, ConfigError> {
         let Self { quota, capacity, late, options } = self;
         check(&quota, capacity)?;
         let machine = PacerMachine::<Work>::new(quota, capacity, late);
@@ -89,21 +89,31 @@ impl PacerBuilder {
 }
 
 /// Checks what every pacer needs.
-pub(super) fn check(quota: &Quota, capacity: u64) -> Result<(), PacerError> {
+pub(super) fn check(quota: &Quota, capacity: u64) -> Result<(), ConfigError> {
     quota.check_countable()?;
     if quota.count() == 0 {
-        return Err(PacerError::RateZero);
+        return Err(ConfigError::new(
+            "a rate of zero grants no slot; give a count of at least 1, for example one_every",
+        ));
     }
     if let Some(burst) = quota.explicit_burst()
         && burst != 1
     {
-        return Err(PacerError::Burst { burst });
+        return Err(ConfigError::new(format!(
+            "a pacer cannot have the burst {burst}, because it admits one at a time; remove the \
+             burst, or use a limiter to allow bursts"
+        )));
     }
     if quota.initial_fill() != Initial::Full {
-        return Err(PacerError::Initial);
+        return Err(ConfigError::new(
+            "a pacer saves nothing up, so there is no initial fill; remove it, or use a limiter",
+        ));
     }
     if Schedule::new(*quota).nanos(capacity) > u128::from(Tick::HORIZON.as_nanos()) {
-        return Err(PacerError::DelayTooLong { capacity, quota: *quota });
+        return Err(ConfigError::new(format!(
+            "a queue of {capacity} at {quota} takes longer than 11.4 years, the range of the \
+             clock; lower the capacity, or raise the rate"
+        )));
     }
     Ok(())
 }

@@ -1,69 +1,7 @@
 //! Errors of pacers, and refusals.
 
-use crate::{NoRuntime, Quota, QuotaError};
+use crate::NoRuntime;
 use std::{fmt, time::Duration};
-
-/// Why a pacer cannot be started, or cannot be given another rate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PacerError {
-    /// The quota is invalid or unlimited.
-    Quota(QuotaError),
-    /// The quota has a rate of zero.
-    RateZero,
-    /// The quota has a burst other than one.
-    Burst {
-        /// The burst.
-        burst: u64,
-    },
-    /// The quota has an initial fill.
-    Initial,
-    /// A full queue would take longer than [`Tick::HORIZON`](crate::Tick::HORIZON), 11.4 years.
-    DelayTooLong {
-        /// The capacity.
-        capacity: u64,
-        /// The rate.
-        quota: Quota,
-    },
-    /// The pacer is stopped.
-    Stopped,
-}
-
-impl fmt::Display for PacerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            // The quota's own text is all there is to say; it has no source below it.
-            Self::Quota(error) => error.fmt(f),
-            Self::RateZero => f.write_str(
-                "a rate of zero grants no slot; give a count of at least 1, for example one_every",
-            ),
-            Self::Burst { burst } => write!(
-                f,
-                "a pacer cannot have the burst {burst}, because it admits one at a time; remove \
-                 the burst, or use a limiter to allow bursts"
-            ),
-            Self::Initial => f.write_str(
-                "a pacer saves nothing up, so there is no initial fill; remove it, or use a limiter",
-            ),
-            Self::DelayTooLong { capacity, quota } => write!(
-                f,
-                "a queue of {capacity} at {quota} takes longer than 11.4 years, the range of the \
-                 clock; lower the capacity, or raise the rate"
-            ),
-            Self::Stopped => {
-                f.write_str("the pacer is stopped; start a new one")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PacerError {}
-
-impl From<QuotaError> for PacerError {
-    fn from(error: QuotaError) -> Self {
-        Self::Quota(error)
-    }
-}
 
 /// Why a pacer refused a call, with the numbers of that moment.
 ///

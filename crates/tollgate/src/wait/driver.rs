@@ -29,7 +29,7 @@ use std::fmt;
 /// save.trigger("ab");
 /// hand.advance(Duration::from_millis(100));
 /// assert_eq!(saved.try_iter().collect::<Vec<_>>(), ["ab"]);
-/// # Ok::<(), tollgate::DebounceError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Driver {

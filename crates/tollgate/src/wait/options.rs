@@ -1,6 +1,8 @@
 //! The options that every builder of an action has.
 
 use super::{Action, Driver, Engine, Machine, OnDrop, Reporter};
+#[cfg(feature = "tokio")]
+use crate::ConfigError;
 use std::fmt;
 
 /// The driver of an action, and what happens at its end and when it panics.
@@ -27,22 +29,25 @@ impl ActionOptions {
         Engine::start(machine, driver, (action, self.on_panic), self.on_drop)
     }
 
-    /// Fails with `not_async` if the driver cannot run futures.
+    /// Fails if the driver cannot run futures.
     #[cfg(feature = "tokio")]
-    pub(crate) fn start_async<M, F, E>(
+    pub(crate) fn start_async<M, F>(
         self,
         machine: M,
         mut action: impl FnMut(M::Job) -> F + Send + 'static,
-        not_async: E,
-    ) -> Result<Engine<M>, E>
+    ) -> Result<Engine<M>, ConfigError>
     where
         M: Machine,
         F: Future<Output = ()> + Send + 'static,
-        E: From<super::NoRuntime>,
     {
         let driver = match self.driver {
             Some(driver) if driver.is_async() => driver,
-            Some(_) => return Err(not_async),
+            Some(_) => {
+                return Err(ConfigError::new(
+                    "an async action needs a tokio runtime; use `Driver::tokio` or `Driver::on`, \
+                     or `start` with an action that is not async",
+                ));
+            }
             None => Driver::tokio()?,
         };
         let action = Action::Async(Box::new(move |job| Box::pin(action(job))));

@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Batch, CoalesceError, Coalescer, CoalescerBuilder, Driver, FlushCause, Limiter, ManualClock,
-    OnDrop, PaceError, Quota, Tick,
+    Batch, Coalescer, CoalescerBuilder, Driver, FlushCause, Limiter, ManualClock, OnDrop, Quota,
+    Tick,
 };
 
 const fn ms(ms: u64) -> Duration {
@@ -171,53 +171,23 @@ fn what_does_not_fit_together_is_refused_with_a_way_out() {
     let closed = Limiter::builder(Quota::per_second(1).burst(0)).clock(clock).build().unwrap();
     let size_max = Coalescer::<char, ()>::SIZE_MAX;
     let new = Coalescer::<char, ()>::set;
-    let pace = CoalesceError::Pace;
-    for (row, (builder, expected, words)) in [
-        (new(), CoalesceError::NoCause, "set `window`, `quiet` or `max_size`"),
-        (
-            new().window(ms(5)).quiet(ms(2)),
-            CoalesceError::WindowAndQuiet { window: ms(5), quiet: ms(2) },
-            "window 5ms and quiet 2ms are both set",
-        ),
-        (
-            new().max_wait(ms(5)),
-            CoalesceError::MaxWaitAlone { max_wait: ms(5) },
-            "use `window` instead",
-        ),
-        (
-            new().window(ms(9)).max_wait(ms(5)),
-            CoalesceError::MaxWaitAlone { max_wait: ms(5) },
-            "max_wait 5ms caps a quiet time",
-        ),
-        (
-            new().quiet(ms(9)).max_wait(ms(5)),
-            CoalesceError::MaxWaitBelowQuiet { max_wait: ms(5), quiet: ms(9) },
-            "max_wait 5ms is below quiet 9ms",
-        ),
-        (new().quiet(ms(0)), CoalesceError::QuietZero, "`window` of zero"),
-        (new().max_size(0), CoalesceError::Size { max_size: 0 }, "use 1 to 16777216"),
-        (
-            new().max_size(size_max + 1),
-            CoalesceError::Size { max_size: size_max + 1 },
-            "max_size 16777217",
-        ),
-        (
-            new().window(ms(1)).at_most_every(ms(0)),
-            pace(PaceError::IntervalZero),
-            "the interval is zero",
-        ),
-        (new().window(ms(1)).limit(&closed), pace(PaceError::Never), "raise its burst"),
-        (
-            new().window(ms(1)).limit(&closed).at_most_every(ms(3)),
-            pace(PaceError::Both { interval: ms(3) }),
-            "use one of them",
-        ),
+    for (row, (builder, words)) in [
+        (new(), "set `window`, `quiet` or `max_size`"),
+        (new().window(ms(5)).quiet(ms(2)), "window 5ms and quiet 2ms are both set"),
+        (new().max_wait(ms(5)), "use `window` instead"),
+        (new().window(ms(9)).max_wait(ms(5)), "max_wait 5ms caps a quiet time"),
+        (new().quiet(ms(9)).max_wait(ms(5)), "max_wait 5ms is below quiet 9ms"),
+        (new().quiet(ms(0)), "`window` of zero"),
+        (new().max_size(0), "use 1 to 16777216"),
+        (new().max_size(size_max + 1), "max_size 16777217"),
+        (new().window(ms(1)).at_most_every(ms(0)), "the interval is zero"),
+        (new().window(ms(1)).limit(&closed), "raise its burst"),
+        (new().window(ms(1)).limit(&closed).at_most_every(ms(3)), "use one of them"),
     ]
     .into_iter()
     .enumerate()
     {
         let error = builder.start(|_| {}).unwrap_err();
-        assert_eq!(error, expected, "row {row}");
         assert!(error.to_string().contains(words), "row {row}: {error}");
     }
 }

@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    DebounceError, Debouncer, DebouncerBuilder, Driver, Edge, Fired, Limiter, ManualClock, OnDrop,
-    PaceError, Quota, Tick, WeakDebouncer,
+    Debouncer, DebouncerBuilder, Driver, Edge, Fired, Limiter, ManualClock, OnDrop, Quota, Tick,
+    WeakDebouncer,
 };
 
 const fn ms(ms: u64) -> Duration {
@@ -314,15 +314,15 @@ fn what_does_not_fit_together_is_refused() {
     let quiet = || Debouncer::builder(ms(20));
     let limiter = Limiter::new(Quota::per_second(1).burst(0)).unwrap();
     for (row, (builder, expected)) in [
-        (Debouncer::builder(ms(0)).at_most_every(ms(1)), DebounceError::ZeroDelay),
-        (quiet().at_most_every(ms(0)), DebounceError::Pace(PaceError::IntervalZero)),
-        (quiet().limit(&limiter), DebounceError::Pace(PaceError::Never)),
+        (Debouncer::builder(ms(0)).at_most_every(ms(1)), "a delay of 0 s collapses nothing;"),
+        (quiet().at_most_every(ms(0)), "the interval is zero;"),
+        (quiet().limit(&limiter), "the limiter never admits cost 1;"),
     ]
     .into_iter()
     .enumerate()
     {
-        assert_eq!(builder.start(|_: Fired<()>| {}).unwrap_err(), expected, "row {row}");
-        assert!(expected.to_string().contains(';'), "a way out: {expected}");
+        let error = builder.start(|_: Fired<()>| {}).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "row {row}: {error}");
     }
 }
 

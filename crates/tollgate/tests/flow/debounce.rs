@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    DebounceError, Debouncer, DebouncerBuilder, Driver, Edge, Fired, ManualClock, Throttle, Tick,
+    ConfigError, Debouncer, DebouncerBuilder, Driver, Edge, Fired, ManualClock, Throttle, Tick,
     WeakDebouncer,
 };
 
@@ -341,13 +341,11 @@ fn a_throttle_runs_at_most_once_an_interval() {
 fn nonsense_does_not_start() {
     let none = |_: Fired<()>| {};
     let error = Debouncer::new(Duration::ZERO, none).unwrap_err();
-    assert_eq!(error, DebounceError::ZeroDelay);
-    assert!(error.to_string().contains("0 s"));
+    assert!(error.to_string().contains("a delay of 0 s"), "{error}");
     let error = Debouncer::builder(ms(100)).max_wait(ms(99)).start(none).unwrap_err();
-    assert_eq!(error, DebounceError::MaxWaitBelowDelay { max_wait: ms(99), delay: ms(100) });
     assert!(error.to_string().contains("99ms is shorter than the delay 100ms"));
     let error = Throttle::new(Duration::ZERO, none).unwrap_err();
-    assert_eq!(error, DebounceError::ZeroInterval);
+    assert!(error.to_string().contains("an interval of 0 s"), "{error}");
     assert!(Debouncer::builder(ms(100)).max_wait(ms(100)).start(none).is_ok());
 }
 
@@ -364,7 +362,7 @@ fn public_types_are_shareable_and_printable() {
     shared::<tollgate::ThrottleBuilder>();
     shared::<Driver>();
     shared::<tollgate::StopAndWait>();
-    error::<DebounceError>();
+    error::<ConfigError>();
     error::<tollgate::StillRunning>();
     error::<tollgate::Panicked>();
     error::<tollgate::NoRuntime>();
@@ -375,9 +373,10 @@ fn public_types_are_shareable_and_printable() {
 fn an_action_that_is_a_future_needs_a_runtime() {
     let action = |_: Fired<()>| std::future::ready(());
     let error = Debouncer::builder(ms(1)).start_async(action).unwrap_err();
-    assert!(matches!(error, DebounceError::NoRuntime(_)));
+    assert_eq!(error, tollgate::NoRuntime.into());
     let threaded = Debouncer::builder(ms(1)).driver(Driver::thread());
-    assert_eq!(threaded.start_async(action).unwrap_err(), DebounceError::NotAsync);
+    let error = threaded.start_async(action).unwrap_err();
+    assert!(error.to_string().starts_with("an async action needs a tokio runtime;"), "{error}");
     let error = Throttle::builder(ms(1)).start_async(action).unwrap_err();
-    assert!(matches!(error, DebounceError::NoRuntime(_)));
+    assert_eq!(error, tollgate::NoRuntime.into());
 }

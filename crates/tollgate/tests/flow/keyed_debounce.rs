@@ -8,8 +8,7 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    DebounceError, Driver, Edge, KeyedDebouncer, KeyedDebouncerBuilder, ManualClock, OnDrop,
-    WhenKeysFull,
+    Driver, Edge, KeyedDebouncer, KeyedDebouncerBuilder, ManualClock, OnDrop, WhenKeysFull,
 };
 
 const fn ms(millis: u64) -> Duration {
@@ -314,26 +313,13 @@ fn what_makes_no_sense_is_refused_with_value_rule_and_way_out() {
     type Keyed = KeyedDebouncer<u32, u32>;
     let start = |builder: KeyedDebouncerBuilder<u32, u32>| builder.start(|_, _| ()).unwrap_err();
     let (max_wait, delay) = (ms(50), ms(100));
-    for (builder, error, words) in [
-        (Keyed::builder(ms(0)), DebounceError::ZeroDelay, ["0 s", "give a longer"]),
-        (
-            Keyed::builder(delay).max_wait(max_wait),
-            DebounceError::MaxWaitBelowDelay { max_wait, delay },
-            ["50ms", "raise the first"],
-        ),
-        (
-            Keyed::builder(delay).max_keys(0),
-            DebounceError::MaxKeys { max_keys: 0 },
-            ["max_keys 0", "use 1"],
-        ),
-        (
-            Keyed::builder(delay).max_keys(usize::MAX),
-            DebounceError::MaxKeys { max_keys: usize::MAX },
-            ["max_keys 18", "268435456"],
-        ),
+    for (builder, words) in [
+        (Keyed::builder(ms(0)), ["a delay of 0 s", "give a longer"]),
+        (Keyed::builder(delay).max_wait(max_wait), ["50ms", "raise the first"]),
+        (Keyed::builder(delay).max_keys(0), ["max_keys 0", "use 1"]),
+        (Keyed::builder(delay).max_keys(usize::MAX), ["max_keys 18", "268435456"]),
     ] {
         let found = start(builder);
-        assert_eq!(found, error);
         for word in words {
             assert!(found.to_string().contains(word), "{found}");
         }

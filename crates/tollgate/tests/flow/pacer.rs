@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Driver, Initial, Late, ManualClock, OnDrop, Overflow, Paced, Pacer, PacerBuilder, PacerError,
+    ConfigError, Driver, Initial, Late, ManualClock, OnDrop, Overflow, Paced, Pacer, PacerBuilder,
     Queued, Quota, Rejected, Slot, Tick,
 };
 
@@ -60,7 +60,7 @@ fn types_are_shareable_and_printable() {
     shared::<Late>();
     shared::<Queued>();
     error::<Overflow>();
-    error::<PacerError>();
+    error::<ConfigError>();
     error::<Rejected<fn()>>();
 }
 
@@ -362,7 +362,11 @@ fn a_stop_drains_or_drops() {
         assert_eq!(refused.to_string(), "the pacer is stopped; start a new one");
         assert!(pacer.slot().unwrap_err().is_stopped());
         assert!(pacer.wait().block().unwrap_err().is_stopped());
-        assert_eq!(pacer.set_rate(Quota::per_second(1)), Err(PacerError::Stopped));
+        let text = "the pacer is stopped; start a new one".to_owned();
+        assert_eq!(
+            pacer.set_rate(Quota::per_second(1)).map_err(|error| error.to_string()),
+            Err(text)
+        );
         assert_eq!(jobs[3].is_queued(), queued == Queued::Drain);
         hand.advance(wait_ms(1_000));
         let expected: Vec<_> = (0..ran).map(|k| (u64::from(k) * 100, k)).collect();
