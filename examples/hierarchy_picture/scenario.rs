@@ -2,8 +2,8 @@
 
 use std::{fmt::Write, thread};
 use tollgate::{
-    Clock, Decision, Hierarchy, Quota, Tick,
-    hierarchy::{BorrowingTree, Class, HierarchyError, StrictTree},
+    Clock, ConfigError, Decision, Hierarchy, Quota, Tick,
+    hierarchy::{BorrowingTree, Class, StrictTree},
 };
 
 /// The permits of the root, per second.
@@ -124,7 +124,7 @@ enum Tree {
 }
 
 impl Tree {
-    fn new(case: &Case) -> Result<Self, HierarchyError> {
+    fn new(case: &Case) -> Result<Self, ConfigError> {
         let (clock, _hand) = Clock::manual();
         if case.kind == Kind::Strict {
             let tree = Hierarchy::strict("root", quota(ROOT)).level("class", quota(ROOT));
@@ -146,7 +146,7 @@ impl Tree {
     }
 
     /// Returns the decision about an event, and whether it was borrowed.
-    fn ask(&self, name: &str, now: Tick) -> Result<(Decision, bool), HierarchyError> {
+    fn ask(&self, name: &str, now: Tick) -> Result<(Decision, bool), ConfigError> {
         Ok(match self {
             Self::Strict(tree) => (tree.try_acquire_at(&[name], now, 1)?, false),
             Self::Borrowing(tree) => {
@@ -158,7 +158,7 @@ impl Tree {
 }
 
 /// Runs a case: each class's events come evenly, and those of the next class a little later.
-pub(crate) fn run(case: Case) -> Result<Outcome, HierarchyError> {
+pub(crate) fn run(case: Case) -> Result<Outcome, ConfigError> {
     let tree = Tree::new(&case)?;
     let mut given = vec![Given { admitted: 0, borrowed: 0, refused: 0 }; case.members.len()];
     let mut counts = vec![0_u64; case.members.len()];
@@ -195,7 +195,7 @@ pub(crate) fn run(case: Case) -> Result<Outcome, HierarchyError> {
 }
 
 /// Runs all cases, side by side.
-pub(crate) fn run_all() -> Result<Vec<Outcome>, HierarchyError> {
+pub(crate) fn run_all() -> Result<Vec<Outcome>, ConfigError> {
     thread::scope(|scope| {
         let running = CASES.map(|case| scope.spawn(move || run(case)));
         let ended = running.into_iter().map(|case| match case.join() {

@@ -21,7 +21,7 @@ pub mod rate;
 pub(crate) mod window;
 
 pub use concurrency::{AcquireMeasured, AdaptiveConcurrency, AdaptiveReport, MeasuredPermit};
-pub use partitions::{PartitionPermit, Partitions, PartitionsBuilder, PartitionsError};
+pub use partitions::{PartitionPermit, Partitions, PartitionsBuilder};
 
 use crate::{CallOutcome, Tick};
 use std::{fmt, time::Duration};

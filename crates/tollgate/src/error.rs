@@ -197,6 +197,11 @@ impl ConfigError {
         Self(text.into())
     }
 
+    /// Says which of several named parts an error is about.
+    pub(crate) fn of_part(name: &str, error: impl fmt::Display) -> Self {
+        Self(format!("\"{name}\": {error}"))
+    }
+
     /// Checks that a setting is in its range. NaN is in no range.
     pub(crate) fn check_range<T: Copy + PartialOrd + fmt::Display>(
         setting: &str,

@@ -24,7 +24,7 @@ mod path;
 mod strict;
 
 pub use borrowing::{BorrowingBuilder, BorrowingDecision, BorrowingTree, Class, ClassCounts};
-pub use error::{HierarchyError, PathError, Unreserved};
+pub use error::{PathError, Unreserved};
 pub use strict::{Level, StrictBuilder, StrictTree};
 
 /// Where trees of limits begin: [strict](Self::strict) or [borrowing](Self::borrowing).
@@ -45,7 +45,7 @@ pub use strict::{Level, StrictBuilder, StrictTree};
 /// let third = tree.try_acquire(&["acme", "alice"])?;
 /// let refusing: Vec<_> = third.refusing().filter_map(|level| tree.level_name(level)).collect();
 /// assert_eq!(refusing, ["user"]);
-/// # Ok::<(), tollgate::hierarchy::HierarchyError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 ///
 /// Everybody has a guaranteed share, and borrows what is idle:
@@ -65,7 +65,7 @@ pub use strict::{Level, StrictBuilder, StrictTree};
 /// assert_eq!(free[3].borrowed_from(), Some(0)); // the root lends
 /// assert!(free[10].decision().is_denied());
 /// assert!(tree.try_acquire(&["paid"])?.is_allowed()); // its share is still there
-/// # Ok::<(), tollgate::hierarchy::HierarchyError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Debug)]
 pub enum Hierarchy {}

@@ -88,7 +88,7 @@ pub use snapshot::SnapshotError;
 #[doc(hidden)]
 pub use snapshot::count_snapshot_records;
 pub use sometimes::Sometimes;
-pub use striped::{Reach, StripedBuilder, StripedError, StripedLimiter};
+pub use striped::{Reach, StripedBuilder, StripedLimiter};
 pub use throttle::{Throttle, ThrottleBuilder};
 pub use wait::{Driver, NoRuntime, OnDrop, Panicked, Passed, StillRunning, StopAndWait, Wait};
 

@@ -55,10 +55,10 @@ mod builder;
 mod next_permit;
 mod share;
 
-pub use builder::{StripedBuilder, StripedError};
+pub use builder::StripedBuilder;
 
 use crate::{
-    Algorithm, Clock, Decision, Inherit, Limiter, Quota, Tick,
+    Algorithm, Clock, ConfigError, Decision, Inherit, Limiter, Quota, Tick,
     keyed::fingerprint::Seed,
     observe::{Collector, Counts, Event, Health, Instruments, Samples, Verb, WeakCollector},
     sync::{Arc, Mutex, MutexGuard, Padded, lock},
@@ -110,7 +110,7 @@ use std::{
 /// let limiter = StripedLimiter::builder(Quota::per_second(1_000_000)).stripes(8).build()?;
 /// assert!(limiter.try_acquire().is_allowed());
 /// assert_eq!(limiter.shares().iter().map(|share| share.capacity()).sum::<u64>(), 1_000_000);
-/// # Ok::<(), tollgate::StripedError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 ///
 /// [docs/striping.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/striping.md
@@ -237,7 +237,7 @@ impl StripedLimiter {
     /// let shares: Vec<_> = limiter.shares().iter().map(|share| share.to_string()).collect();
     /// assert_eq!(shares[0], "5 per 2s burst 2");
     /// assert_eq!(shares[3], "5 per 2s burst 1");
-    /// # Ok::<(), tollgate::StripedError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[must_use]
     pub fn shares(&self) -> Vec<Quota> {
@@ -264,9 +264,9 @@ impl StripedLimiter {
     /// let _ = limiter.try_acquire_n(60);
     /// limiter.set_quota(Quota::once(502), Inherit::Additive)?;
     /// assert_eq!(limiter.available(), 502 - 60);
-    /// # Ok::<(), tollgate::StripedError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn set_quota(&self, quota: Quota, how: Inherit) -> Result<(), StripedError> {
+    pub fn set_quota(&self, quota: Quota, how: Inherit) -> Result<(), ConfigError> {
         self.set_quota_at(self.now(), quota, how)
     }
 
@@ -275,7 +275,7 @@ impl StripedLimiter {
     /// # Errors
     ///
     /// As [`set_quota`](Self::set_quota).
-    pub fn set_quota_at(&self, now: Tick, quota: Quota, how: Inherit) -> Result<(), StripedError> {
+    pub fn set_quota_at(&self, now: Tick, quota: Quota, how: Inherit) -> Result<(), ConfigError> {
         let mut book = self.book();
         let shares = share::split(&quota, self.stripes(), self.algorithm())?;
         self.shared.next_permit.0.forget(&book);
@@ -320,7 +320,7 @@ impl StripedLimiter {
     /// assert!(limiter.try_acquire_n(11).is_denied());
     /// assert!(limiter.try_acquire_n(10).is_allowed());
     /// assert!(limiter.try_acquire_n(101).is_never());
-    /// # Ok::<(), tollgate::StripedError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
     pub fn try_acquire_n(&self, cost: u64) -> Decision {
@@ -364,7 +364,7 @@ impl StripedLimiter {
     /// let limiter = StripedLimiter::builder(Quota::once(8)).stripes(4).exempt("vip").build()?;
     /// assert_eq!((0..8).filter(|_| limiter.try_acquire_for("guest").is_allowed()).count(), 2);
     /// assert_eq!((0..8).filter(|_| limiter.try_acquire_for("vip").is_allowed()).count(), 6);
-    /// # Ok::<(), tollgate::StripedError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn try_acquire_for<Q: Hash + ?Sized>(&self, key: &Q) -> Decision {
         self.try_acquire_for_n(key, 1)

@@ -2,10 +2,9 @@
 
 use super::{AdaptiveConcurrency, MeasuredPermit};
 use crate::{
-    CallOutcome, Full,
+    CallOutcome, ConfigError, Full,
     sync::{Arc, AtomicU64, Ordering::Relaxed},
 };
-use std::fmt;
 
 /// Guaranteed shares of an [`AdaptiveConcurrency`]; clones share them.
 ///
@@ -107,14 +106,18 @@ impl PartitionsBuilder {
     /// # Errors
     ///
     /// When they exceed 100 percent together, or a name is declared twice.
-    pub fn build(self) -> Result<Partitions, PartitionsError> {
-        let percent = self.shares.iter().map(|(_, percent)| u32::from(*percent)).sum();
+    pub fn build(self) -> Result<Partitions, ConfigError> {
+        let percent: u32 = self.shares.iter().map(|(_, percent)| u32::from(*percent)).sum();
         if percent > 100 {
-            return Err(PartitionsError::TooMuch { percent });
+            return Err(ConfigError::new(format!(
+                "the shares are {percent} percent together, and more than 100 cannot be guaranteed; lower some of them"
+            )));
         }
         for (index, (name, _)) in self.shares.iter().enumerate() {
             if self.shares[..index].iter().any(|(other, _)| other == name) {
-                return Err(PartitionsError::Twice { name: name.clone() });
+                return Err(ConfigError::new(format!(
+                    "partition {name:?} is declared twice; give each one share"
+                )));
             }
         }
         let share = |(name, percent): (Box<str>, u8)| {
@@ -124,38 +127,6 @@ impl PartitionsBuilder {
         Ok(Partitions { limit: self.limit, shares: Arc::new(shares) })
     }
 }
-
-/// Why shares cannot be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PartitionsError {
-    /// The shares are more than there is.
-    TooMuch {
-        /// Their sum.
-        percent: u32,
-    },
-    /// A partition was declared twice.
-    Twice {
-        /// Its name.
-        name: Box<str>,
-    },
-}
-
-impl fmt::Display for PartitionsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooMuch { percent } => write!(
-                f,
-                "the shares are {percent} percent together, and more than 100 cannot be guaranteed; lower some of them"
-            ),
-            Self::Twice { name } => {
-                write!(f, "partition {name:?} is declared twice; give each one share")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PartitionsError {}
 
 /// A slot of a partition, with the time at which the call began: as [`MeasuredPermit`].
 #[must_use = "a slot that is dropped at once limits nothing, and measures nothing"]

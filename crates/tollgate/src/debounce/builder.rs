@@ -1,8 +1,9 @@
 //! The settings of debouncers, keyed debouncers and throttles.
 
-use super::{ConfigError, Debouncer, Fired, machine::Rules, paced::PacedDebounce};
+use super::{Debouncer, Fired, machine::Rules, paced::PacedDebounce};
 use crate::{
-    Driver, Limiter, OnDrop, Panicked, keyed_debounce::Bounds, pace::Pace, wait::ActionOptions,
+    ConfigError, Driver, Limiter, OnDrop, Panicked, keyed_debounce::Bounds, pace::Pace,
+    wait::ActionOptions,
 };
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 

@@ -17,8 +17,8 @@
 //! State: three ticks, the last value, and at most one fire that waits for its turn. O(1) each.
 //! Time that stands still prolongs a burst; time far ahead ends it.
 
-use super::{ConfigError, Edge, Fired};
-use crate::Tick;
+use super::{Edge, Fired};
+use crate::{ConfigError, Tick};
 use std::time::Duration;
 
 /// When to fire.

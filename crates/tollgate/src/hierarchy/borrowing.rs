@@ -9,9 +9,9 @@ mod validation;
 pub use builder::BorrowingBuilder;
 pub use class::Class;
 
-use super::{HierarchyError, PathError, node_limiter::NodeLimiter};
+use super::{PathError, error::unknown_name, node_limiter::NodeLimiter};
 use crate::{
-    Clock, Decision, Tick,
+    Clock, ConfigError, Decision, Tick,
     multi::Taking,
     observe::{Collector, Samples, WeakCollector, family},
     sync::{Arc, AtomicU8, AtomicU64, Mutex, Ordering::Relaxed, Padded, lock},
@@ -78,7 +78,7 @@ use validation::{Declared, InForce, validate};
 /// let lender = decided.borrowed_from().and_then(|number| tree.class_at(&path, number));
 /// assert_eq!(lender, Some("free"));
 /// assert_eq!(tree.counts("free").map(|counts| counts.lent), Some(1));
-/// # Ok::<(), tollgate::hierarchy::HierarchyError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 ///
 /// [docs/hierarchy.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/hierarchy.md
@@ -217,11 +217,11 @@ impl BorrowingTree {
     ///
     /// When no class has this name, or the tree would not be accepted by
     /// [`build`](BorrowingBuilder::build): then nothing changes.
-    pub fn set_class(&self, name: &str, class: Class) -> Result<(), HierarchyError> {
+    pub fn set_class(&self, name: &str, class: Class) -> Result<(), ConfigError> {
         let Inner { nodes, parents, classes, .. } = &*self.inner;
         let mut classes = lock(classes);
-        let unknown = || HierarchyError::UnknownName(name.to_owned());
-        let index = classes.iter().position(|known| &*known.name == name).ok_or_else(unknown)?;
+        let index = classes.iter().position(|known| &*known.name == name);
+        let index = index.ok_or_else(|| unknown_name(name))?;
         let before = validate(&classes, parents)?;
         let mut next = classes.clone();
         let old = std::mem::replace(&mut next[index].class, class);
@@ -290,7 +290,7 @@ impl BorrowingTree {
 
 impl Node {
     /// Puts other quotas and traits into force. `validate` has accepted them, so this succeeds.
-    fn change(&self, old: &InForce, new: &InForce) -> Result<(), HierarchyError> {
+    fn change(&self, old: &InForce, new: &InForce) -> Result<(), ConfigError> {
         if old.rate != new.rate {
             self.rate.set_quota(new.rate)?;
         }

@@ -1,7 +1,6 @@
 //! What limits a node of a tree.
 
-use super::HierarchyError;
-use crate::{Charge, Inherit, KeyedLimiter, Limiter, Quota};
+use crate::{Charge, ConfigError, Inherit, KeyedError, KeyedLimiter, Limiter, Quota};
 
 /// The limiter of a single node, or those of all nodes of a keyed level.
 pub(super) enum NodeLimiter {
@@ -25,16 +24,12 @@ impl NodeLimiter {
         }
     }
 
-    pub(super) fn set_quota(&self, quota: Quota) -> Result<(), HierarchyError> {
-        let name = || self.name().to_owned();
-        match self {
-            Self::One(limiter) => limiter
-                .set_quota(quota, Inherit::Additive)
-                .map_err(|error| HierarchyError::Quota { name: name(), error }),
-            Self::Keyed(limiter) => limiter
-                .set_quota(quota)
-                .map_err(|error| HierarchyError::Table { name: name(), error }),
-        }
+    pub(super) fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
+        let set = match self {
+            Self::One(limiter) => limiter.set_quota(quota, Inherit::Additive).map_err(Into::into),
+            Self::Keyed(limiter) => limiter.set_quota(quota),
+        };
+        set.map_err(|error: KeyedError| ConfigError::of_part(self.name(), error))
     }
 
     /// Returns how many nodes are in use.

@@ -4,9 +4,14 @@ mod builder;
 
 pub use builder::{Level, StrictBuilder};
 
-use super::{HierarchyError, PathError, Unreserved, node_limiter::NodeLimiter, path::PathBytes};
+use super::{
+    PathError, Unreserved,
+    error::{not_keyed, unknown_name},
+    node_limiter::NodeLimiter,
+    path::PathBytes,
+};
 use crate::{
-    Charge, Clock, Decision, Quota, Tick, Ticket,
+    Charge, Clock, ConfigError, Decision, Quota, Tick, Ticket,
     multi::{MultiDecision, Taking},
     observe::{Collector, Samples, WeakCollector},
     sync::Arc,
@@ -37,7 +42,7 @@ use std::{fmt, time::Duration};
 /// assert!(tree.try_acquire_n(&["acme", "alice"], 3)?.is_allowed());
 /// assert_eq!(tree.peek_n(&["acme", "alice"], 0)?.remaining(), 57);
 /// assert_eq!(tree.peek_n(&["acme"], 0)?.remaining(), 497);
-/// # Ok::<(), tollgate::hierarchy::HierarchyError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone)]
 pub struct StrictTree {
@@ -163,10 +168,10 @@ impl StrictTree {
     /// # Errors
     ///
     /// When no level has this name, or the quota makes no sense; the old one then stays in force.
-    pub fn set_quota(&self, level: &str, quota: Quota) -> Result<(), HierarchyError> {
+    pub fn set_quota(&self, level: &str, quota: Quota) -> Result<(), ConfigError> {
         match self.inner.levels.iter().find(|known| known.name() == level) {
             Some(known) => known.set_quota(quota),
-            None => Err(HierarchyError::UnknownName(level.to_owned())),
+            None => Err(unknown_name(level)),
         }
     }
 
@@ -181,16 +186,13 @@ impl StrictTree {
         path: &[&str],
         quota: Quota,
         life: Option<Duration>,
-    ) -> Result<(), HierarchyError> {
+    ) -> Result<(), ConfigError> {
         let level = self.last_level(path)?;
-        let name = || level.name().to_owned();
         match level {
-            NodeLimiter::One(_) => {
-                Err(HierarchyError::NotKeyed { name: name(), what: "quotas of single nodes" })
-            }
+            NodeLimiter::One(_) => Err(not_keyed(level.name(), "quotas of single nodes")),
             NodeLimiter::Keyed(limiter) => limiter
                 .override_quota(PathBytes::new(path).key(path), quota, life)
-                .map_err(|error| HierarchyError::Table { name: name(), error }),
+                .map_err(|error| ConfigError::of_part(level.name(), error)),
         }
     }
 

@@ -2,11 +2,11 @@
 
 use super::{Reach, Shared, StripedLimiter, share};
 use crate::{
-    Algorithm, Clock, Limiter, LimiterBuilder, Quota, QuotaError,
+    Algorithm, Clock, ConfigError, Limiter, LimiterBuilder, Quota,
     keyed::fingerprint::Seed,
     sync::{Arc, Mutex, Padded},
 };
-use std::{fmt, hash::Hash, thread, time::Duration};
+use std::{hash::Hash, thread};
 
 /// Builds a [`StripedLimiter`]. Nothing is judged before [`build`](Self::build).
 ///
@@ -21,7 +21,7 @@ use std::{fmt, hash::Hash, thread, time::Duration};
 ///     .name("ingest")
 ///     .build()?;
 /// assert_eq!(limiter.stripes(), 16);
-/// # Ok::<(), tollgate::StripedError>(())
+/// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[must_use = "a builder does nothing until `build`"]
 #[derive(Debug)]
@@ -32,84 +32,6 @@ pub struct StripedBuilder {
     reach: Reach,
     seed: Seed,
     exempt: Vec<u64>,
-}
-
-/// Why a quota cannot be striped. Each text names the value, the rule and a way out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StripedError {
-    /// The quota makes no sense, or not for this algorithm.
-    Quota(QuotaError),
-    /// There is nothing to split.
-    Unlimited,
-    /// There are no stripes, or more than [`StripedLimiter::STRIPES_MAX`].
-    StripesOutOfRange(usize),
-    /// Some stripe would have no burst, so it could never admit anything.
-    BurstBelowStripes {
-        /// The burst, or the limit of the window.
-        burst: u64,
-        /// The number of stripes.
-        stripes: usize,
-    },
-    /// A stripe would refill slower than any quota may.
-    ShareTooSlow {
-        /// Permits per period of the whole.
-        count: u64,
-        /// The number of stripes.
-        stripes: usize,
-        /// The period that each stripe would need.
-        period: Duration,
-    },
-    /// The bound of this algorithm does not add up over stripes.
-    NotSplittable(Algorithm),
-    /// More keys are exempt than [`StripedLimiter::EXEMPT_MAX`].
-    TooManyExempt(usize),
-}
-
-impl fmt::Display for StripedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Quota(error) => error.fmt(f),
-            Self::Unlimited => f.write_str(
-                "an unlimited quota has nothing to split into stripes; use a limiter, or give a \
-                 rate",
-            ),
-            Self::StripesOutOfRange(stripes) => write!(
-                f,
-                "{stripes} stripes is out of range; use 1 to {}, about as many as processors",
-                StripedLimiter::STRIPES_MAX
-            ),
-            Self::BurstBelowStripes { burst, stripes } => write!(
-                f,
-                "burst {burst} is below {stripes}, the number of stripes, but each stripe needs a \
-                 permit; raise the burst, or use fewer stripes"
-            ),
-            Self::ShareTooSlow { count, stripes, period } => write!(
-                f,
-                "{count} permits over {stripes} stripes would give each a period of {period:?}, \
-                 longer than 366 days; use fewer stripes, or a limiter"
-            ),
-            Self::NotSplittable(algorithm) => write!(
-                f,
-                "{algorithm} cannot be split, because the bounds of its stripes do not add up to \
-                 the whole; use gcra, fixed-window or sliding-log"
-            ),
-            Self::TooManyExempt(keys) => write!(
-                f,
-                "{keys} exempt keys are more than {}; exempt fewer, or use a limiter of their own",
-                StripedLimiter::EXEMPT_MAX
-            ),
-        }
-    }
-}
-
-impl std::error::Error for StripedError {}
-
-/// A quota's error is one of stripes too.
-impl From<QuotaError> for StripedError {
-    fn from(error: QuotaError) -> Self {
-        Self::Quota(error)
-    }
 }
 
 impl StripedBuilder {
@@ -189,7 +111,7 @@ impl StripedBuilder {
     /// let limiter = StripedLimiter::builder(quota).exempt_keys(paying).build()?;
     /// assert!(limiter.is_exempt("bob"));
     /// assert!(!limiter.is_exempt("eve"));
-    /// # Ok::<(), tollgate::StripedError>(())
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn exempt_keys<Q: Hash>(mut self, keys: impl IntoIterator<Item = Q>) -> Self {
         let seed = self.seed;
@@ -201,21 +123,30 @@ impl StripedBuilder {
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense, or cannot be split like this: [`StripedError`] says why.
-    pub fn build(self) -> Result<StripedLimiter, StripedError> {
+    /// When the quota makes no sense, or cannot be split like this: [`ConfigError`] says why.
+    pub fn build(self) -> Result<StripedLimiter, ConfigError> {
         let Self { common, stripes, reach, seed, mut exempt } = self;
         let LimiterBuilder { quota, algorithm, clock, name, instruments, .. } = common;
         let shares = match stripes {
             Some(stripes) if (1..=StripedLimiter::STRIPES_MAX).contains(&stripes) => {
                 share::split(&quota, stripes, algorithm)?
             }
-            Some(stripes) => return Err(StripedError::StripesOutOfRange(stripes)),
+            Some(stripes) => {
+                return Err(ConfigError::new(format!(
+                    "{stripes} stripes is out of range; use 1 to {}, about as many as processors",
+                    StripedLimiter::STRIPES_MAX
+                )));
+            }
             None => split_by_default(&quota, algorithm)?,
         };
         exempt.sort_unstable();
         exempt.dedup();
         if exempt.len() > StripedLimiter::EXEMPT_MAX {
-            return Err(StripedError::TooManyExempt(exempt.len()));
+            return Err(ConfigError::new(format!(
+                "{} exempt keys are more than {}; exempt fewer, or use a limiter of their own",
+                exempt.len(),
+                StripedLimiter::EXEMPT_MAX
+            )));
         }
         let clock = clock.unwrap_or_default();
         let stripe = |share| {
@@ -231,7 +162,7 @@ impl StripedBuilder {
 }
 
 /// Splits over the default number of stripes, or the most powers of two below it that will do.
-fn split_by_default(quota: &Quota, algorithm: Algorithm) -> Result<Vec<Quota>, StripedError> {
+fn split_by_default(quota: &Quota, algorithm: Algorithm) -> Result<Vec<Quota>, ConfigError> {
     let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut stripes = processors.next_power_of_two().min(StripedLimiter::STRIPES_MAX);
     loop {

@@ -9,8 +9,7 @@
 //! sliding log count in the same windows on every stripe. Anchored windows would begin at another
 //! time on each, and a sliding counter rounds its estimate on each.
 
-use super::StripedError;
-use crate::{Algorithm, Initial, Quota, QuotaError};
+use crate::{Algorithm, ConfigError, Initial, Quota, QuotaError};
 use std::time::Duration;
 
 /// Returns the shares of `stripes` stripes, the largest first.
@@ -18,28 +17,42 @@ pub(super) fn split(
     quota: &Quota,
     stripes: usize,
     algorithm: Algorithm,
-) -> Result<Vec<Quota>, StripedError> {
+) -> Result<Vec<Quota>, ConfigError> {
     if quota.is_unlimited() {
-        return Err(StripedError::Unlimited);
+        return Err(ConfigError::new(
+            "an unlimited quota has nothing to split into stripes; use a limiter, or give a rate",
+        ));
     }
     quota.check()?;
     let (burst, parts) = (quota.capacity(), stripes as u64);
     let is_window = match algorithm {
         Algorithm::Gcra => false,
         Algorithm::FixedWindow | Algorithm::SlidingLog => true,
-        other => return Err(StripedError::NotSplittable(other)),
+        other => {
+            return Err(ConfigError::new(format!(
+                "{other} cannot be split, because the bounds of its stripes do not add up to the \
+                 whole; use gcra, fixed-window or sliding-log"
+            )));
+        }
     };
     if is_window && burst != quota.count() {
         return Err(QuotaError::BurstOnWindow { burst, limit: quota.count(), algorithm }.into());
     }
     if burst < parts {
-        return Err(StripedError::BurstBelowStripes { burst, stripes });
+        return Err(ConfigError::new(format!(
+            "burst {burst} is below {stripes}, the number of stripes, but each stripe needs a \
+             permit; raise the burst, or use fewer stripes"
+        )));
     }
     // OVERFLOW: a period is at most 366 days, below 2^55 ns, and there are at most 2^6 stripes.
     let factor = parts / common_divisor(quota.count(), parts);
     let slow = Duration::from_nanos(quota.period_ns() * factor);
     if !is_window && slow > Quota::PERIOD_MAX {
-        return Err(StripedError::ShareTooSlow { count: quota.count(), stripes, period: slow });
+        return Err(ConfigError::new(format!(
+            "{} permits over {stripes} stripes would give each a period of {slow:?}, longer than \
+             366 days; use fewer stripes, or a limiter",
+            quota.count()
+        )));
     }
     let share = |index| {
         let initial = match quota.initial_fill() {

@@ -95,7 +95,6 @@ fn public_types_are_shareable_and_printable() {
     error::<Refused>();
     error::<adaptive::law::LawError>();
     error::<rate::CpuError>();
-    error::<hierarchy::HierarchyError>();
     error::<hierarchy::PathError>();
     error::<hierarchy::Unreserved>();
 }

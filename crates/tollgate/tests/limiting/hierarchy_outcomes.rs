@@ -8,10 +8,7 @@ mod scenario;
 
 use scenario::{CASES, Case, Kind, Member, Outcome, SECONDS, run, run_all, table};
 use std::{fs, path::Path};
-use tollgate::{
-    Hierarchy, Quota,
-    hierarchy::{Class, HierarchyError},
-};
+use tollgate::{Hierarchy, Quota, hierarchy::Class};
 
 /// Runs all cases once, which takes seconds, and checks them in every way.
 #[test]
@@ -90,7 +87,6 @@ fn t7_more_guaranteed_than_there_is_cannot_be_built() {
     let root = Class::new(Quota::per_second(1000).burst(100));
     let tree = Hierarchy::borrowing("root", root).class("A", class()).class("B", class());
     let error = tree.build().unwrap_err();
-    assert!(matches!(error, HierarchyError::RatesExceedParent { .. }));
     assert_eq!(
         error.to_string(),
         "the classes below \"root\" are guaranteed 1600/s in all, more than its own 1000/s burst \

@@ -6,8 +6,8 @@ use super::{
     validation::{Declared, parents, validate},
 };
 use crate::{
-    Clock, Quota,
-    hierarchy::{HierarchyError, Level, node_limiter::NodeLimiter},
+    Clock, ConfigError, Quota,
+    hierarchy::{Level, node_limiter::NodeLimiter},
     sync::{Arc, Mutex},
 };
 
@@ -60,7 +60,7 @@ impl BorrowingBuilder {
     /// - a ceiling is below the class's rate, or above its parent's ceiling;
     /// - the burst of a hard ceiling is below the bursts of the class and all below it;
     /// - a quota makes no sense, or has no limit.
-    pub fn build(self) -> Result<BorrowingTree, HierarchyError> {
+    pub fn build(self) -> Result<BorrowingTree, ConfigError> {
         let Self { classes, clock } = self;
         let parents = parents(&classes)?;
         let in_force = validate(&classes, &parents)?;
@@ -85,10 +85,10 @@ impl BorrowingBuilder {
 }
 
 impl Declared {
-    fn limiter(&self, quota: Quota, clock: &Clock) -> Result<NodeLimiter, HierarchyError> {
+    fn limiter(&self, quota: Quota, clock: &Clock) -> Result<NodeLimiter, ConfigError> {
         let mut level = Level::new(quota);
         level.bounded = self.class.bounded;
-        let (name, clock) = (self.name.clone(), clock.clone());
+        let (name, clock) = (&self.name, clock.clone());
         if self.is_keyed { level.keyed(name, clock) } else { level.single(name, clock) }
     }
 }

@@ -1,7 +1,10 @@
 //! Checks whether the classes of a borrowing tree go together.
 
 use super::{class::Class, rule::PRIORITIES};
-use crate::{Limits, Quota, hierarchy::HierarchyError};
+use crate::{
+    ConfigError, Quota,
+    hierarchy::error::{check_depth, check_name, not_keyed},
+};
 
 /// A class as it was declared.
 #[derive(Clone, Debug)]
@@ -23,33 +26,37 @@ pub(super) struct InForce {
 /// Returns the number of each class's parent; `None` for the root, number 0.
 ///
 /// A parent comes before its children, so there are no cycles.
-pub(super) fn parents(all: &[Declared]) -> Result<Vec<Option<usize>>, HierarchyError> {
+pub(super) fn parents(all: &[Declared]) -> Result<Vec<Option<usize>>, ConfigError> {
     let mut parents = Vec::with_capacity(all.len());
     let mut depths: Vec<usize> = Vec::with_capacity(all.len());
     for (index, declared) in all.iter().enumerate() {
-        let name = String::from(&*declared.name);
-        if all[..index].iter().any(|known| known.name == declared.name) {
-            return Err(HierarchyError::NameTwice(name));
-        }
+        let name = &declared.name;
+        check_name(name, all[..index].iter().map(|known| &*known.name))?;
         let parent = match (&declared.class.parent, index) {
             (None, 0) => None,
             (None, _) => Some(0),
             (Some(parent), _) => {
                 let found = all[..index].iter().position(|known| known.name == *parent);
-                let parent = String::from(&**parent);
-                Some(found.ok_or(HierarchyError::UnknownParent { name: name.clone(), parent })?)
+                Some(found.ok_or_else(|| {
+                    ConfigError::new(format!(
+                        "the parent \"{parent}\" of \"{name}\" does not exist; declare it first, or \
+                         leave it out for the root"
+                    ))
+                })?)
             }
         };
         let depth = parent.map_or(0, |parent| depths[parent] + 1);
-        if depth >= Limits::MOST {
-            return Err(HierarchyError::TooDeep { name });
-        }
+        check_depth(depth, name)?;
         if let Some(above) = parent {
             let first = parents.iter().position(|known| *known == parent).map(|first| &all[first]);
             let clashes = first.is_some_and(|first| first.is_keyed || declared.is_keyed);
             if clashes || all[above].is_keyed && !declared.is_keyed {
-                let parent = (*all[above].name).into();
-                return Err(HierarchyError::MixedChildren { name, parent });
+                let parent = &all[above].name;
+                return Err(ConfigError::new(format!(
+                    "\"{name}\" cannot be below \"{parent}\": a class has either declared classes \
+                     or one keyed level below it, and a keyed one only a keyed level, because a \
+                     key could have the name of a class; put a class between them"
+                )));
             }
         }
         parents.push(parent);
@@ -62,7 +69,7 @@ pub(super) fn parents(all: &[Declared]) -> Result<Vec<Option<usize>>, HierarchyE
 pub(super) fn validate(
     all: &[Declared],
     parents: &[Option<usize>],
-) -> Result<Vec<InForce>, HierarchyError> {
+) -> Result<Vec<InForce>, ConfigError> {
     all.iter().try_for_each(check_alone)?;
     // The guarantees of the classes below each: rates, and bursts.
     let (mut rates, mut bursts) = (vec![0_u128; all.len()], vec![0_u128; all.len()]);
@@ -70,8 +77,11 @@ pub(super) fn validate(
     for (index, Declared { name, class, .. }) in all.iter().enumerate().rev() {
         let own = rate_of(&class.rate);
         if rates[index] > own.saturating_add(1) {
-            let (parent, sum) = (String::from(&**name), per_second(rates[index]));
-            return Err(HierarchyError::RatesExceedParent { parent, rate: class.rate, sum });
+            let (rate, sum) = (class.rate, per_second(rates[index]));
+            return Err(ConfigError::new(format!(
+                "the classes below \"{name}\" are guaranteed {sum} in all, more than its own \
+                 {rate}; lower their rates, or raise that of \"{name}\""
+            )));
         }
         if let Some(parent) = parents[index] {
             let nodes = u128::from(class.expected.unwrap_or(1));
@@ -89,21 +99,26 @@ pub(super) fn validate(
 }
 
 /// Checks a class without the others.
-fn check_alone(declared: &Declared) -> Result<(), HierarchyError> {
+fn check_alone(declared: &Declared) -> Result<(), ConfigError> {
     let Declared { name, class, is_keyed } = declared;
-    let name = || String::from(&**name);
-    let quota = |error| HierarchyError::Quota { name: name(), error };
+    let quota = |error| ConfigError::of_part(name, error);
     class.rate.check_countable().map_err(quota)?;
     class.ceiling.map_or(Ok(()), |ceiling| ceiling.check_countable()).map_err(quota)?;
     let priority = class.priority;
     if priority >= PRIORITIES {
-        return Err(HierarchyError::Priority { name: name(), priority });
+        return Err(ConfigError::new(format!(
+            "\"{name}\" has priority {priority}; use 0 (first) to 7 (last)"
+        )));
     }
     match (is_keyed, class.expected, class.bounded) {
-        (false, Some(_), _) => Err(HierarchyError::NotKeyed { name: name(), what: "expected" }),
-        (false, _, Some(_)) => Err(HierarchyError::NotKeyed { name: name(), what: "table" }),
+        (false, Some(_), _) => Err(not_keyed(name, "expected")),
+        (false, _, Some(_)) => Err(not_keyed(name, "table")),
         (true, None, _) if class.rate.capacity() > 0 || class.rate.count() > 0 => {
-            Err(HierarchyError::ExpectedMissing { name: name(), rate: class.rate })
+            let rate = class.rate;
+            Err(ConfigError::new(format!(
+                "each node of \"{name}\" is guaranteed {rate}, but the number of nodes is unknown; \
+                 add expected(n), or guarantee nothing with a rate of zero"
+            )))
         }
         _ => Ok(()),
     }
@@ -114,9 +129,8 @@ fn in_force_of(
     declared: &Declared,
     parent: Option<Quota>,
     below: u128,
-) -> Result<InForce, HierarchyError> {
+) -> Result<InForce, ConfigError> {
     let Declared { name, class, .. } = declared;
-    let name = || String::from(&**name);
     let (rate, priority) = (class.rate, class.priority);
     let is_hard = class.is_hard.unwrap_or(parent.is_none());
     let needed = below.saturating_add(rate.capacity().into());
@@ -125,18 +139,26 @@ fn in_force_of(
         None if !is_hard || below == 0 => rate,
         None => rate.burst(u64::try_from(needed).unwrap_or(u64::MAX)),
     };
-    ceiling.check().map_err(|error| HierarchyError::Quota { name: name(), error })?;
+    ceiling.check().map_err(|error| ConfigError::of_part(name, error))?;
     if is_above(&rate, &ceiling) {
-        let (rate, ceiling) = (rate.to_string(), ceiling.to_string());
-        return Err(HierarchyError::CeilingBelowRate { name: name(), rate, ceiling });
+        return Err(ConfigError::new(format!(
+            "the ceiling {ceiling} of \"{name}\" is below its guaranteed rate {rate}; raise the \
+             ceiling, or lower the rate"
+        )));
     }
     if let Some(parent) = parent.filter(|parent| is_above(&ceiling, parent)) {
-        let (ceiling, parent) = (ceiling.to_string(), parent.to_string());
-        return Err(HierarchyError::CeilingAboveParent { name: name(), ceiling, parent });
+        return Err(ConfigError::new(format!(
+            "the ceiling {ceiling} of \"{name}\" is above its parent's, {parent}; lower it, or \
+             raise the parent's"
+        )));
     }
     let burst = ceiling.capacity();
     if is_hard && below > 0 && u128::from(burst) < needed {
-        return Err(HierarchyError::HardWithoutHeadroom { name: name(), burst, needed });
+        return Err(ConfigError::new(format!(
+            "the hard ceiling of \"{name}\" has a burst of {burst}, less than {needed}, the bursts \
+             of its own rate and of all below: borrowers could use it up and starve what is \
+             guaranteed; raise it, lower the burst of the rate, or use soft_ceiling"
+        )));
     }
     Ok(InForce { rate, ceiling, is_hard, priority })
 }

@@ -2,8 +2,11 @@
 
 use super::{Inner, StrictTree};
 use crate::{
-    Algorithm, Clock, KeyedLimiter, Limiter, Limits, Quota, WhenFull,
-    hierarchy::{HierarchyError, node_limiter::NodeLimiter},
+    Algorithm, Clock, ConfigError, KeyedLimiter, Limiter, Quota, WhenFull,
+    hierarchy::{
+        error::{check_depth, check_name, not_keyed},
+        node_limiter::NodeLimiter,
+    },
     sync::Arc,
 };
 
@@ -53,26 +56,26 @@ impl Level {
 
     pub(in crate::hierarchy) fn single(
         self,
-        name: Box<str>,
+        name: &str,
         clock: Clock,
-    ) -> Result<NodeLimiter, HierarchyError> {
+    ) -> Result<NodeLimiter, ConfigError> {
         let Self { quota, algorithm, bounded, max_nodes, when_full, is_counted } = self;
         if bounded.is_some() || max_nodes.is_some() || when_full != WhenFull::default() {
-            return Err(HierarchyError::NotKeyed { name: name.into(), what: "table" });
+            return Err(not_keyed(name, "table"));
         }
-        let limiter = Limiter::builder(quota).algorithm(algorithm).name(name.clone()).clock(clock);
+        let limiter = Limiter::builder(quota).algorithm(algorithm).name(name).clock(clock);
         let limiter = if is_counted { limiter.counted() } else { limiter };
         let built = limiter.build().map(NodeLimiter::One);
-        built.map_err(|error| HierarchyError::Quota { name: name.into(), error })
+        built.map_err(|error| ConfigError::of_part(name, error))
     }
 
     pub(in crate::hierarchy) fn keyed(
         self,
-        name: Box<str>,
+        name: &str,
         clock: Clock,
-    ) -> Result<NodeLimiter, HierarchyError> {
+    ) -> Result<NodeLimiter, ConfigError> {
         let Self { quota, algorithm, bounded, max_nodes, when_full, is_counted } = self;
-        let builder = KeyedLimiter::builder(quota).algorithm(algorithm).name(name.clone());
+        let builder = KeyedLimiter::builder(quota).algorithm(algorithm).name(name);
         let mut builder = builder.clock(clock).when_full(when_full);
         if let Some(nodes) = bounded {
             builder = builder.bounded(nodes);
@@ -84,7 +87,7 @@ impl Level {
             builder = builder.counted();
         }
         let built = builder.build().map(NodeLimiter::Keyed);
-        built.map_err(|error| HierarchyError::Table { name: name.into(), error })
+        built.map_err(|error| ConfigError::of_part(name, error))
     }
 }
 
@@ -133,22 +136,18 @@ impl StrictBuilder {
     /// # Errors
     ///
     /// When two levels have one name, there are more than 64, or a quota or table makes no sense.
-    pub fn build(self) -> Result<StrictTree, HierarchyError> {
+    pub fn build(self) -> Result<StrictTree, ConfigError> {
         let Self { levels, clock, is_counted } = self;
         for (index, (name, _)) in levels.iter().enumerate() {
-            if levels[..index].iter().any(|(known, _)| known == name) {
-                return Err(HierarchyError::NameTwice((**name).into()));
-            }
-            if index >= Limits::MOST {
-                return Err(HierarchyError::TooDeep { name: (**name).into() });
-            }
+            check_name(name, levels[..index].iter().map(|(known, _)| &**known))?;
+            check_depth(index, name)?;
         }
         let clock = clock.unwrap_or_default();
         let counted = |(name, level)| (name, Level { is_counted, ..level });
         let levels = levels.into_iter().map(counted).enumerate();
         let levels = levels.map(|(index, (name, level))| match index {
-            0 => level.single(name, clock.clone()),
-            _ => level.keyed(name, clock.clone()),
+            0 => level.single(&name, clock.clone()),
+            _ => level.keyed(&name, clock.clone()),
         });
         let levels = levels.collect::<Result<_, _>>()?;
         Ok(StrictTree { inner: Arc::new(Inner { levels, clock }) })
