@@ -5,38 +5,29 @@
 //!
 //! # A snapshot file
 //!
-//! Numbers are little-endian. Every checksum is SipHash-1-3 under a public key ([`Checksum`]) of
-//! *all* bytes of the file before it, so that the checksum of a block also vouches for its place,
-//! and the last one for the whole file. It finds damage; it does not keep out a forger, who must
-//! be kept out of the directory.
+//! Numbers are little-endian.
 //!
 //! ```text
 //! bytes       what
 //! ----------  -----------------------------------------------------------------------
-//! head
 //!  8          magic: 89 "TGSNAP" 0a (not text, and changed by a transfer as text)
-//!  4          format version, 2
-//!  4          length of what follows up to the checksum, at most 1 MiB
-//!     8       seed check: SipHash-1-3 of a fixed text under the seed
-//!     8       wall time of the snapshot in ns since the Unix epoch (until the year 2554)
-//!     2 + n   fingerprint scheme, for example "siphash-1-3/64 canonical-1"
-//!  8          checksum
-//! blocks, any number
-//!  4          length of the records up to the checksum, 1 to 65,536
-//!     8       of each record: fingerprint, not 0
-//!     2       of each record: kind, which says what the words mean
-//!     2       of each record: number of words, at most 4,096
-//!     8 x n   of each record: words
-//!  8          checksum
-//! trailer
-//!  4          0: no more blocks
-//!  8          number of records
-//!  8          checksum
+//!  4          format version, 3
+//!  8          seed check: SipHash-1-3 of a fixed text under the seed
+//!  8          wall time of the snapshot in ns since the Unix epoch (until the year 2554)
+//!  2 + n      fingerprint scheme, for example "siphash-1-3/64 canonical-1"
+//! records, any number
+//!  8          fingerprint, not 0
+//!  2          kind, which says what the words mean
+//!  2          number of words, at most 4,096
+//!  8 x n      words
+//! end
+//!  8          0, where a fingerprint would be: no more records
+//!  8          checksum: SipHash-1-3 of all bytes before it, under a public key ([`Checksum`])
 //! ```
 //!
-//! `2 + n` is a text: its length in bytes, then UTF-8. A record lies wholly in one block (the
-//! longest takes 32,780 bytes). Nothing follows the trailer. Other versions keep the frame of the
-//! head (magic, version, length, checksum), so that a newer file differs from a damaged one.
+//! `2 + n` is a text: its length in bytes, then UTF-8. Nothing follows the checksum. It finds
+//! damage; it does not keep out a forger, who must be kept out of the directory. Other versions begin
+//! with magic and version, so that a newer file is known as such.
 //!
 //! The seed check gives the seed away no more than the fingerprints beside it do: it is one more
 //! output of the same keyed hash, 64 bits of a secret of 128. No text and no slice has it as its
@@ -50,7 +41,6 @@
 //! file that a killed process leaves is removed by the next writer of the same target.
 
 mod error;
-mod head;
 mod reader;
 mod seed;
 mod temporary;
@@ -60,7 +50,6 @@ mod writer;
 mod tests;
 
 pub use error::SnapshotError;
-pub(crate) use head::Head;
 pub(crate) use reader::Reader;
 pub(crate) use seed::SeedFile;
 pub(crate) use writer::Writer;
@@ -72,25 +61,21 @@ use std::{hash::Hasher, io::Cursor, path::Path};
 const MAGIC: [u8; 8] = *b"\x89TGSNAP\n";
 
 /// The version that is written, and the only one that is read.
-const VERSION: u32 = 2;
-
-/// Bytes of the head before its variable part: magic, version, length.
-const FRAME: usize = 16;
-
-/// The longest variable part of a head, in bytes.
-const HEAD_MAX: usize = 1 << 20;
-
-/// The longest block, in bytes: the reader's buffer, and the work lost to one damaged byte.
-const BLOCK_MAX: usize = 1 << 16;
-
-/// Bytes of a record before its words.
-const RECORD_HEAD: usize = 12;
+const VERSION: u32 = 3;
 
 /// The most words of one record.
 pub(crate) const WORDS_MAX: usize = 4_096;
 
-// INVARIANT: the longest record fits in a block, so a writer can always place it.
-const _: () = assert!(RECORD_HEAD + 8 * WORDS_MAX <= BLOCK_MAX);
+/// By which seed and clock the records of a snapshot were written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// How keys became fingerprints.
+    pub(crate) scheme: String,
+    /// What [`seed_check`] says of the seed.
+    pub(crate) seed_check: u64,
+    /// Wall time of the snapshot in nanoseconds since the Unix epoch.
+    pub(crate) wall_ns: u64,
+}
 
 /// Returns the tag by which a snapshot is recognised as made under this seed.
 pub(crate) fn seed_check((k0, k1): (u64, u64)) -> u64 {

@@ -17,13 +17,11 @@ use std::{hash::Hash, path::Path, time::Duration};
 
 /// Wall time in nanoseconds until which the key is blocked.
 const BLOCKED: u16 = 0;
-/// A hint, and a word as ninths of a nanosecond ahead of the file's time.
+/// A hint, and a word: that of a budget, or ninths of a nanosecond ahead of the file's time.
 const WORD: u16 = 1;
-/// A hint, and the word of a budget.
-const BUDGET: u16 = 2;
 /// Algorithm, count, period in nanoseconds, burst and initial permits of a quota, then the state: a word as above, two
 /// counts and the wall time of their window in nanoseconds, or wall time in nanoseconds and cost of each event.
-const RULE: u16 = 3;
+const RULE: u16 = 2;
 
 /// When a file is written or read, and by which clock.
 struct Moment<'a> {
@@ -43,10 +41,14 @@ impl Moment<'_> {
     }
 
     /// Returns the word that was `ahead` of the file's time; `None` if it stands for nothing any more.
+    /// That of a budget does not depend on time.
     ///
     /// The time since then counts as elapsed. If the wall clock went back, none has, by GCRA; windows follow
     /// the wall clock.
     fn word(&self, is_time: bool, ahead: u64) -> Option<u64> {
+        if word_time::is_budget(ahead) {
+            return Some(ahead);
+        }
         let wall_now = self.wall(self.now);
         let now = i128::from(word_time::from_tick(self.now));
         let elapsed = i128::from(wall_now) - i128::from(self.wall_ns);
@@ -84,8 +86,7 @@ impl Core {
         let (mut words, mut failed) = (Vec::new(), Ok(()));
         self.tables.words.visit(|fingerprint, hint, word| {
             let Some(saved) = moment.ahead(word).filter(|_| failed.is_ok()) else { return };
-            let kind = if word_time::is_budget(word) { BUDGET } else { WORD };
-            failed = writer.record(fingerprint, kind, &[hint.bits(), saved]);
+            failed = writer.record(fingerprint, WORD, &[hint.bits(), saved]);
         });
         self.tables.boxed.visit(|fingerprint, rule, state| {
             words.clear();
@@ -132,12 +133,9 @@ impl Core {
             let fingerprint = record.fingerprint;
             restored += u64::from(match (record.kind, &*words) {
                 (BLOCKED, words) => self.restore_block(fingerprint, words, moment),
-                (WORD | BUDGET, [hint, saved]) => {
+                (WORD, [hint, saved]) => {
                     let hint = Hint::from_bits(*hint);
-                    let word = match record.kind {
-                        BUDGET => Some(*saved).filter(|word| word_time::is_budget(*word)),
-                        _ => moment.word(hint.is_time(), *saved),
-                    };
+                    let word = moment.word(hint.is_time(), *saved);
                     let words = &self.tables.words;
                     word.is_some_and(|word| words.put_back(fingerprint, (hint, word), moment.now))
                 }
@@ -205,9 +203,7 @@ impl Moment<'_> {
         let (now, is_kept) = (self.now, rule.is_kept());
         let state = match (&rule, state) {
             (AnyRule::Word(inner) | AnyRule::Kept(inner), [saved]) => {
-                let is_time = inner.as_gcra().is_some();
-                let budget = Some(*saved).filter(|saved| word_time::is_budget(*saved));
-                let word = budget.or_else(|| self.word(is_time, *saved));
+                let word = self.word(inner.as_gcra().is_some(), *saved);
                 // A kept key at rest differs from a fresh one.
                 BoxedState::Word(word.or_else(|| is_kept.then_some(0))?)
             }

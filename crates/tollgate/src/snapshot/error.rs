@@ -41,8 +41,6 @@ pub(crate) enum Kind {
     /// A secret that others may read.
     #[cfg_attr(not(unix), expect(dead_code, reason = "only Unix has modes of files"))]
     TooOpen { mode: u32 },
-    /// Something that the format cannot hold.
-    Unfit { what: String, bound: &'static str },
     /// The system refused a step.
     Io { step: &'static str, source: io::Error },
 }
@@ -169,9 +167,6 @@ impl fmt::Display for SnapshotError {
                  or others; set mode 0600, or, if someone may have read it, remove it and every \
                  snapshot made with it"
             ),
-            Kind::Unfit { what, bound } => {
-                write!(f, "snapshot {path} cannot hold {what}; {bound}")
-            }
             Kind::Io { step, .. } => write!(
                 f,
                 "cannot {step} {path}; check that the path exists, that this process has \

@@ -1,9 +1,8 @@
 //! Reads a snapshot, after all of it was found sound.
 
 use super::{
-    BLOCK_MAX, Checksum, FRAME, HEAD_MAX, Head, MAGIC, RECORD_HEAD, VERSION, WORDS_MAX,
+    Checksum, Head, MAGIC, VERSION, WORDS_MAX,
     error::{Kind, Role, SnapshotError},
-    head::take_bytes,
     seed_check,
     temporary::open_regular,
 };
@@ -15,17 +14,17 @@ use std::{
 
 /// A snapshot whose every byte was checked before the first record is handed out.
 ///
-/// Memory is bounded by the head (1 MiB) and one block (64 KiB), whatever the file says. The file
-/// is read twice; what is handed out was checked again, so that a file that is altered meanwhile
-/// yields an error and no wrong record.
+/// Memory is bounded by the longest text (64 KiB) and the longest record (32 KiB), whatever the file
+/// says. The file is read twice, and the checksum is compared each time. A file that is altered in
+/// place between the two, as no writer of ours does it, yields an error at its end.
 #[derive(Debug)]
 pub(crate) struct Reader<R = BufReader<File>> {
-    stream: Stream<R>,
+    path: PathBuf,
+    source: R,
+    /// The checksum of what was read, and how many bytes that is.
+    sum: Checksum,
+    offset: u64,
     head: Head,
-    /// The records of the block at hand that were not handed out yet, from `next` on.
-    block: Vec<u8>,
-    next: usize,
-    seen: u64,
     records: u64,
 }
 
@@ -48,33 +47,32 @@ impl Reader {
 impl<R: Read + Seek> Reader<R> {
     /// Verifies a snapshot that is read from somewhere; `path` is its name in errors.
     pub(super) fn from_source(path: &Path, source: R) -> Result<Self, SnapshotError> {
-        let path = path.to_owned();
-        let mut stream = Stream { path, source, sum: Checksum::new(), offset: 0 };
-        let head = stream.take_head()?;
-        let (sum, offset) = (stream.sum.clone(), stream.offset);
-        let block = Vec::with_capacity(BLOCK_MAX);
-        let mut reader = Self { stream, head, block, next: 0, seen: 0, records: 0 };
-        while reader.next_block()? {}
-        reader.records = reader.seen;
+        let (path, sum, head) = (path.to_owned(), Checksum::new(), Head::default());
+        let mut reader = Self { path, source, sum, offset: 0, head, records: 0 };
+        reader.take_head()?;
+        let (sum, offset) = (reader.sum.clone(), reader.offset);
+        let mut words = Vec::new();
+        while reader.next_record(&mut words)?.is_some() {
+            reader.records += 1; // OVERFLOW: no file has 2^64 records.
+        }
         // The second pass begins where the first found the records.
-        let stream = &mut reader.stream;
-        let rewound = stream.source.seek(SeekFrom::Start(offset));
-        rewound.map_err(SnapshotError::io(&stream.path, "read"))?;
-        (stream.sum, stream.offset, reader.seen) = (sum, offset, 0);
+        let rewound = reader.source.seek(SeekFrom::Start(offset));
+        rewound.map_err(SnapshotError::io(&reader.path, "read"))?;
+        (reader.sum, reader.offset) = (sum, offset);
         Ok(reader)
     }
 
-    /// Returns what the records mean.
+    /// Returns how to read the records.
     pub(crate) fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Returns the number of records in the whole file.
+    /// Returns how many records the file has.
     pub(crate) fn records(&self) -> u64 {
         self.records
     }
 
-    /// Refuses a snapshot whose fingerprints were made in another way or under another seed.
+    /// Checks that the fingerprints are of this scheme and under this seed.
     pub(crate) fn expect(&self, scheme: &str, seed: (u64, u64)) -> Result<(), SnapshotError> {
         let kind = if self.head.scheme != scheme {
             Kind::UnknownScheme { found: self.head.scheme.clone(), expected: scheme.to_owned() }
@@ -83,140 +81,51 @@ impl<R: Read + Seek> Reader<R> {
         } else {
             return Ok(());
         };
-        Err(SnapshotError::new(&self.stream.path, kind))
+        Err(SnapshotError::new(&self.path, kind))
     }
 
-    /// Returns the next record, and its words in `words`; nothing after the last.
-    ///
-    /// # Errors
-    ///
-    /// When the file was altered since it was opened, or cannot be read any more.
+    /// Reads the next record: its words replace those in `words`. `None`, once, after the last.
     pub(crate) fn next_record(
         &mut self,
         words: &mut Vec<u64>,
     ) -> Result<Option<Record>, SnapshotError> {
         words.clear();
-        if self.next == self.block.len() {
-            if self.seen >= self.records {
-                return Ok(None);
-            }
-            if !self.next_block()? {
-                let why = "the file was altered while it was read";
-                return Err(self.stream.damaged(self.stream.offset, why));
-            }
+        let start = self.offset;
+        let fingerprint = self.take_u64()?;
+        if fingerprint == 0 {
+            return self.take_end().map(|()| None);
         }
-        let at = self.next;
-        let (record, length) = record_at(&self.block[at..])
-            .map_err(|why| self.stream.damaged(self.stream.offset, why))?;
-        // OVERFLOW: record_at returns a length that the block holds, here and below.
-        self.next = at + length;
-        let bytes = self.block[at + RECORD_HEAD..self.next].chunks_exact(8);
-        words.extend(bytes.map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))));
-        Ok(Some(record))
+        let kind = u16::from_le_bytes(self.take()?);
+        let count = usize::from(u16::from_le_bytes(self.take()?));
+        if count > WORDS_MAX {
+            return Err(self.damaged(start, "a record has more than 4096 words"));
+        }
+        for _ in 0..count {
+            words.push(self.take_u64()?);
+        }
+        Ok(Some(Record { fingerprint, kind }))
     }
 
-    /// Reads and checks the next block, all of it; tells whether there was one.
-    fn next_block(&mut self) -> Result<bool, SnapshotError> {
-        self.block.clear();
-        self.next = 0;
-        let found = self.take_block();
-        if !matches!(found, Ok(true)) {
-            // INVARIANT: what was not checked, all of it, is never handed out.
-            self.block.clear();
-        }
-        found
-    }
-
-    fn take_block(&mut self) -> Result<bool, SnapshotError> {
-        let start = self.stream.offset;
-        let length = u32::from_le_bytes(self.stream.take()?) as usize;
-        if length == 0 {
-            return self.take_trailer().map(|()| false);
-        }
-        if length > BLOCK_MAX {
-            return Err(self.stream.damaged(start, "a block is longer than 65536 bytes"));
-        }
-        // Within the buffer's fixed capacity: nothing is allocated.
-        self.block.resize(length, 0);
-        let body = self.stream.offset;
-        self.stream.fill(&mut self.block)?;
-        self.stream.take_seal(start, "the checksum of a block is wrong")?;
-        let mut at = 0;
-        while at < length {
-            let (_, step) = record_at(&self.block[at..])
-                // OVERFLOW: at is below BLOCK_MAX, and a file is far below 2^64 bytes.
-                .map_err(|why| self.stream.damaged(body + at as u64, why))?;
-            // OVERFLOW: as above; no file has 2^64 records.
-            at += step;
-            self.seen += 1;
-        }
-        Ok(true)
-    }
-
-    fn take_trailer(&mut self) -> Result<(), SnapshotError> {
-        let start = self.stream.offset;
-        let count = u64::from_le_bytes(self.stream.take()?);
-        self.stream.take_seal(start, "the checksum of the file is wrong")?;
-        if count != self.seen {
-            return Err(self.stream.damaged(start, "the number of records is wrong"));
-        }
-        self.stream.expect_end()
-    }
-}
-
-/// Returns the record at the front of a block, and its length.
-fn record_at(block: &[u8]) -> Result<(Record, usize), &'static str> {
-    let mut rest = block;
-    let fingerprint = u64::from_le_bytes(take_bytes(&mut rest)?);
-    let kind = u16::from_le_bytes(take_bytes(&mut rest)?);
-    let words = usize::from(u16::from_le_bytes(take_bytes(&mut rest)?));
-    if fingerprint == 0 {
-        Err("a fingerprint is zero")
-    } else if words > WORDS_MAX {
-        Err("a record has more than 4096 words")
-    // OVERFLOW: words is at most WORDS_MAX.
-    } else if rest.len() < 8 * words {
-        Err("a record is cut off")
-    } else {
-        Ok((Record { fingerprint, kind }, RECORD_HEAD + 8 * words))
-    }
-}
-
-/// Bytes with their running checksum and their place in the file.
-#[derive(Debug)]
-struct Stream<R> {
-    path: PathBuf,
-    source: R,
-    sum: Checksum,
-    offset: u64,
-}
-
-impl<R: Read> Stream<R> {
-    fn take_head(&mut self) -> Result<Head, SnapshotError> {
+    fn take_head(&mut self) -> Result<(), SnapshotError> {
         self.take_magic()?;
         let version = u32::from_le_bytes(self.take()?);
-        let length = u32::from_le_bytes(self.take()?) as usize;
-        if length > HEAD_MAX {
-            return Err(self.damaged(0, "the head is longer than 1 MiB"));
+        if version > VERSION {
+            let kind = Kind::Newer { found: version, known: VERSION };
+            return Err(SnapshotError::new(&self.path, kind));
         }
-        let body = self.take_up_to(length)?;
-        if body.len() < length {
-            return Err(self.damaged(self.offset, "the file ends early"));
+        if version < VERSION {
+            return Err(self.damaged(MAGIC.len() as u64, "no older format version is read"));
         }
-        self.count(&body);
-        self.take_seal(0, "the checksum of the head is wrong")?;
-        match version {
-            // OVERFLOW: FRAME and a place in the head are small.
-            VERSION => {
-                Head::decode(&body).map_err(|(at, why)| self.damaged(FRAME as u64 + at, why))
-            }
-            found if found > VERSION => {
-                Err(SnapshotError::new(&self.path, Kind::Newer { found, known: VERSION }))
-            }
-            _ => Err(self.damaged(0, "no older format version is read")),
-        }
+        self.head.seed_check = self.take_u64()?;
+        self.head.wall_ns = self.take_u64()?;
+        let mut scheme = vec![0; usize::from(u16::from_le_bytes(self.take()?))];
+        self.fill(&mut scheme)?;
+        self.head.scheme = String::from_utf8(scheme)
+            .map_err(|_| self.damaged(self.offset, "the scheme is not UTF-8"))?;
+        Ok(())
     }
 
+    /// Says of a file that is none of ours what it begins with.
     fn take_magic(&mut self) -> Result<(), SnapshotError> {
         let magic = self.take_up_to(MAGIC.len())?;
         self.count(&magic);
@@ -232,6 +141,22 @@ impl<R: Read> Stream<R> {
             let kind = Kind::Foreign { role: Role::Snapshot, found };
             Err(SnapshotError::new(&self.path, kind))
         }
+    }
+
+    /// Compares the checksum, and checks that it is the last of the file.
+    fn take_end(&mut self) -> Result<(), SnapshotError> {
+        let sum = self.sum.sum();
+        if self.take_u64()? != sum {
+            Err(self.damaged(self.offset, "the checksum is wrong"))
+        } else if self.take_up_to(1)?.is_empty() {
+            Ok(())
+        } else {
+            Err(self.damaged(self.offset, "bytes follow the end of the snapshot"))
+        }
+    }
+
+    fn take_u64(&mut self) -> Result<u64, SnapshotError> {
+        self.take().map(u64::from_le_bytes)
     }
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N], SnapshotError> {
@@ -253,21 +178,7 @@ impl<R: Read> Stream<R> {
         }
     }
 
-    /// Reads a checksum and holds the bytes before it to it; `start` is where they began.
-    fn take_seal(&mut self, start: u64, why: &'static str) -> Result<(), SnapshotError> {
-        let sum = self.sum.sum();
-        if u64::from_le_bytes(self.take()?) == sum { Ok(()) } else { Err(self.damaged(start, why)) }
-    }
-
-    fn expect_end(&mut self) -> Result<(), SnapshotError> {
-        if self.take_up_to(1)?.is_empty() {
-            Ok(())
-        } else {
-            Err(self.damaged(self.offset, "bytes follow the end of the snapshot"))
-        }
-    }
-
-    /// Returns the next bytes, fewer if the file ends. Memory grows as they arrive, not to what a length says.
+    /// Reads bytes that need not be there.
     fn take_up_to(&mut self, most: usize) -> Result<Vec<u8>, SnapshotError> {
         let mut bytes = Vec::new();
         let read = self.source.by_ref().take(most as u64).read_to_end(&mut bytes);

@@ -1,7 +1,7 @@
-//! Writes a snapshot, block by block.
+//! Writes a snapshot.
 
 use super::{
-    BLOCK_MAX, Checksum, FRAME, Head, MAGIC, RECORD_HEAD, VERSION, WORDS_MAX,
+    Checksum, Head, MAGIC, VERSION, WORDS_MAX,
     error::{Kind, SnapshotError},
     temporary::{Disk, Real, Temporary},
 };
@@ -10,8 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of a block before its records: their length.
-const LENGTH: usize = 4;
+/// Bytes that are collected before the system is called.
+const BUFFER: usize = 1 << 16;
 
 /// A snapshot in the making. Until [`finish`](Self::finish) the target is untouched; dropping an
 /// unfinished one leaves nothing behind.
@@ -21,8 +21,7 @@ pub(crate) struct Writer<D: Disk = Real> {
     /// Absent after a failed write: a file with a hole must not become a snapshot.
     temporary: Option<Temporary<D>>,
     sum: Checksum,
-    /// Room for the length, then the records of the block so far.
-    block: Vec<u8>,
+    buffer: Vec<u8>,
     records: u64,
 }
 
@@ -35,50 +34,37 @@ impl Writer {
 
 impl<D: Disk> Writer<D> {
     pub(super) fn create_on(disk: D, path: &Path, head: &Head) -> Result<Self, SnapshotError> {
-        let body = head.encode().map_err(|kind| SnapshotError::new(path, kind))?;
-        let mut writer = Self {
-            path: path.to_owned(),
-            temporary: Some(Temporary::create(path, disk)?),
-            sum: Checksum::new(),
-            block: Vec::with_capacity(LENGTH + BLOCK_MAX),
-            records: 0,
-        };
-        let mut bytes = Vec::with_capacity(FRAME + body.len());
-        bytes.extend(MAGIC);
-        bytes.extend(VERSION.to_le_bytes());
-        // OVERFLOW: a scheme has at most 65535 bytes.
-        bytes.extend((body.len() as u32).to_le_bytes());
-        bytes.extend(body);
-        writer.write_sealed(&mut bytes)?;
-        writer.block.extend([0; LENGTH]);
-        Ok(writer)
+        let temporary = Some(Temporary::create(path, disk)?);
+        let mut buffer = MAGIC.to_vec();
+        buffer.extend(VERSION.to_le_bytes());
+        buffer.extend(head.seed_check.to_le_bytes());
+        buffer.extend(head.wall_ns.to_le_bytes());
+        // OVERFLOW: the schemes are constants of tens of bytes (`Seed::scheme`).
+        buffer.extend((head.scheme.len() as u16).to_le_bytes());
+        buffer.extend(head.scheme.as_bytes());
+        Ok(Self { path: path.to_owned(), temporary, sum: Checksum::new(), buffer, records: 0 })
     }
 
     /// Adds the state of one key.
     ///
     /// # Errors
     ///
-    /// When the record is out of bounds, and is then left out; when the disk fails, and then the
-    /// snapshot cannot be finished.
+    /// When the disk fails. Then the snapshot cannot be finished.
     pub(crate) fn record(
         &mut self,
         fingerprint: u64,
         kind: u16,
         words: &[u64],
     ) -> Result<(), SnapshotError> {
-        self.check(fingerprint, words)?;
-        // OVERFLOW: check bounds the words by WORDS_MAX, here and in the cast below.
-        let length = RECORD_HEAD + 8 * words.len();
-        if self.block.len() + length > LENGTH + BLOCK_MAX {
-            self.write_block()?;
-        }
-        self.block.extend(fingerprint.to_le_bytes());
-        self.block.extend(kind.to_le_bytes());
-        self.block.extend((words.len() as u16).to_le_bytes());
-        self.block.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-        // OVERFLOW: no file has 2^64 records of 12 bytes.
+        // INVARIANT: 0 marks an empty slot, so no key has it, and a state is cut to fit.
+        debug_assert!(fingerprint != 0 && words.len() <= WORDS_MAX);
+        self.buffer.extend(fingerprint.to_le_bytes());
+        self.buffer.extend(kind.to_le_bytes());
+        // OVERFLOW: WORDS_MAX is below 2^16; no file has 2^64 records of 12 bytes.
+        self.buffer.extend((words.len() as u16).to_le_bytes());
+        self.buffer.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         self.records += 1;
-        Ok(())
+        if self.buffer.len() < BUFFER { Ok(()) } else { self.flush() }
     }
 
     /// Brings the snapshot to the disk and puts it at its path. Returns its number of records.
@@ -88,49 +74,20 @@ impl<D: Disk> Writer<D> {
     /// When the disk fails. The old snapshot is then still there, unless only the last step
     /// failed, which makes the new name outlive a power cut.
     pub(crate) fn finish(mut self) -> Result<u64, SnapshotError> {
-        self.write_block()?;
-        let mut trailer = vec![0; LENGTH];
-        trailer.extend(self.records.to_le_bytes());
-        self.write_sealed(&mut trailer)?;
+        self.buffer.extend([0; 8]);
+        self.flush()?;
+        self.buffer.extend(self.sum.sum().to_le_bytes());
+        self.flush()?;
         let temporary = self.temporary.take().ok_or_else(|| self.broken())?;
         temporary.replace()?;
         Ok(self.records)
     }
 
-    fn check(&self, fingerprint: u64, words: &[u64]) -> Result<(), SnapshotError> {
-        let (what, bound) = if fingerprint == 0 {
-            ("fingerprint 0".to_owned(), "it marks an empty slot: write live slots only")
-        } else if words.len() > WORDS_MAX {
-            (format!("a record of {} words", words.len()), "it may have 4096: split the state")
-        } else {
-            return Ok(());
-        };
-        Err(SnapshotError::new(&self.path, Kind::Unfit { what, bound }))
-    }
-
-    /// Writes the records so far, if any, as a block.
-    fn write_block(&mut self) -> Result<(), SnapshotError> {
-        // OVERFLOW: the block holds its length from the start, and BLOCK_MAX bytes more at most.
-        let length = self.block.len() - LENGTH;
-        if length == 0 {
-            return Ok(());
-        }
-        self.block[..LENGTH].copy_from_slice(&(length as u32).to_le_bytes());
-        let mut block = std::mem::take(&mut self.block);
-        let written = self.write_sealed(&mut block);
-        block.truncate(LENGTH);
-        self.block = block;
-        written
-    }
-
-    /// Adds to the bytes the checksum of all so far, and writes them in one go.
-    fn write_sealed(&mut self, bytes: &mut Vec<u8>) -> Result<(), SnapshotError> {
-        self.sum.write(bytes);
-        let seal = self.sum.sum().to_le_bytes();
-        self.sum.write(&seal);
-        bytes.extend(seal);
+    fn flush(&mut self) -> Result<(), SnapshotError> {
+        self.sum.write(&self.buffer);
         let Some(temporary) = &mut self.temporary else { return Err(self.broken()) };
-        let written = temporary.write(bytes);
+        let written = temporary.write(&self.buffer);
+        self.buffer.clear();
         if written.is_err() {
             self.temporary = None;
         }

@@ -149,7 +149,7 @@ struct FullOnce {
 impl Disk for FullOnce {
     fn write(&mut self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
         self.writes += 1;
-        if self.writes == 2 {
+        if self.writes == 1 {
             Quick.write(file, &bytes[..bytes.len() / 2])?;
             return Err(io::ErrorKind::StorageFull.into());
         }
