@@ -95,40 +95,28 @@ fn encode((k0, k1): (u64, u64)) -> String {
 /// Reads what [`encode`] wrote. Errors carry no byte of the file: it may be another secret.
 pub(super) fn decode(bytes: &[u8]) -> Result<(u64, u64), Kind> {
     let role = Role::Seed;
-    let damaged = |at: usize, why| Kind::Damaged { role, at: at as u64, why };
-    if bytes.is_empty() {
-        return Err(Kind::Foreign { role, found: "is empty".to_owned() });
-    }
     let Some(rest) = bytes.strip_prefix(MAGIC.as_bytes()) else {
-        return Err(if MAGIC.as_bytes().starts_with(bytes) {
-            damaged(bytes.len(), "the file ends early")
-        } else {
-            Kind::Foreign { role, found: format!("does not begin with {MAGIC:?}") }
-        });
+        let found = match bytes {
+            [] => "is empty".to_owned(),
+            _ => format!("does not begin with {MAGIC:?}"),
+        };
+        return Err(Kind::Foreign { role, found });
     };
-    let version = rest.split(|&byte| byte == b' ').next().and_then(number);
-    match version {
-        Some(VERSION) => {}
-        Some(found) if found > VERSION => return Err(Kind::Newer { found, known: VERSION }),
-        _ => return Err(damaged(MAGIC.len(), "the format version is not a number of at least 1")),
+    let (at, why) = (MAGIC.len() as u64, "the line is cut off, too long, or not what was written");
+    let damaged = Kind::Damaged { role, at, why };
+    let Ok(rest) = std::str::from_utf8(rest) else { return Err(damaged) };
+    let version = rest.split(' ').next().and_then(|version| version.parse().ok());
+    if let Some(found) = version.filter(|found| *found > VERSION) {
+        return Err(Kind::Newer { found, known: VERSION });
     }
-    let text = std::str::from_utf8(bytes).map_err(|_| damaged(MAGIC.len(), "it is not text"))?;
     // Reading leniently and printing strictly: what does not print as it was read is refused.
     let digits = |from: usize| {
-        text.get(from..from + 16).and_then(|digits| u64::from_str_radix(digits, 16).ok())
+        rest.get(from..from + 16).and_then(|digits| u64::from_str_radix(digits, 16).ok())
     };
-    let at = MAGIC.len() + 2;
-    match (digits(at), digits(at + 16)) {
-        (Some(k0), Some(k1)) if text == encode((k0, k1)) => Ok((k0, k1)),
-        _ if bytes.len() < LENGTH => Err(damaged(bytes.len(), "the file ends early")),
-        _ if bytes.len() > LENGTH => Err(damaged(LENGTH, "bytes follow the end of the seed")),
-        _ => Err(damaged(at, "the digits and their checksum do not agree")),
+    match (digits(2), digits(18)) {
+        (Some(k0), Some(k1)) if bytes == encode((k0, k1)).as_bytes() => Ok((k0, k1)),
+        _ => Err(damaged),
     }
-}
-
-fn number(digits: &[u8]) -> Option<u32> {
-    let digits = std::str::from_utf8(digits).ok()?;
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
 fn checksum(line: &str) -> u64 {

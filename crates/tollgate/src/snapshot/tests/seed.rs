@@ -60,12 +60,12 @@ fn says_what_is_wrong_with_a_seed_file_and_prints_none_of_it() {
     for (row, (bytes, why)) in [
         (&b""[..], "not a tollgate seed file: it is empty"),
         (b"correct horse battery staple", "not a tollgate seed file: it does not begin with"),
-        (b"tollgate", "is damaged at byte 8: the file ends early"),
-        (b"tollgate-seed-0 horse", "is damaged at byte 14: the format version"),
-        (b"tollgate-seed-horse", "is damaged at byte 14: the format version"),
+        (b"tollgate", "not a tollgate seed file: it does not begin with"),
+        (b"tollgate-seed-0 horse", "is damaged at byte 14: the line is cut off"),
+        (b"tollgate-seed-horse", "is damaged at byte 14: the line is cut off"),
         (b"tollgate-seed-2 horse", "has format version 2, but this release reads up to 1"),
-        (b"tollgate-seed-1 horse", "is damaged at byte 21: the file ends early"),
-        (b"tollgate-seed-1 horse\xff", "is damaged at byte 14: it is not text"),
+        (b"tollgate-seed-1 horse", "is damaged at byte 14: the line is cut off"),
+        (b"tollgate-seed-1 horse\xff", "is damaged at byte 14: the line is cut off"),
     ]
     .into_iter()
     .enumerate()
