@@ -30,9 +30,7 @@ pub(crate) use waiting::WaitedKey;
 use self::core::Core;
 use crate::{
     Algorithm, Clock, Outcome, Quota, Tick,
-    observe::{
-        Collector, Counts, Health, Instruments, Samples, WaitHistogram, WeakCollector, family,
-    },
+    observe::{Collector, Counts, Health, Samples, WaitHistogram, WeakCollector, family},
     sync::{Arc, Ordering::Relaxed},
 };
 use std::{fmt, hash::Hash};
@@ -194,7 +192,7 @@ impl<K: ?Sized> KeyedLimiter<K> {
     /// [`counted`](KeyedBuilder::counted).
     #[must_use]
     pub fn waits(&self) -> WaitHistogram {
-        self.core.instruments().map(Instruments::wait_histogram).unwrap_or_default()
+        self.core.instruments().map(|instruments| instruments.waits.sum()).unwrap_or_default()
     }
 
     /// Returns the heaviest keys by name, and how many distinct ones there were; `None` unless the

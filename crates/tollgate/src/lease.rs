@@ -222,7 +222,7 @@ impl Limiter {
         self.shared.count_refund(amount);
         self.release(book);
         if let Some(instruments) = self.instruments() {
-            instruments.refunded(whole);
+            instruments.counters.refund(whole);
         }
     }
 }

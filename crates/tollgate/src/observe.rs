@@ -56,13 +56,12 @@ pub use registry::{Registry, RegistryError};
 pub use snapshot::Snapshot;
 
 use crate::{Decision, Limiter, Outcome, Tick};
-use std::time::Duration;
 
 /// The counters and the observer of a limiter.
 #[derive(Debug, Default)]
 pub(crate) struct Instruments {
-    counters: DecisionCounters,
-    waits: StripedHistogram,
+    pub(crate) counters: DecisionCounters,
+    pub(crate) waits: StripedHistogram,
     observer: Option<Box<dyn Observer>>,
     health: HealthCheck,
 }
@@ -107,20 +106,8 @@ impl Instruments {
     /// Writes what is counted.
     pub(crate) fn collect(&self, samples: &mut Samples, now: Tick) {
         samples.decisions(&self.counts());
-        samples.waits(&family::WAITS, self.wait_histogram());
+        samples.waits(&family::WAITS, self.waits.sum());
         samples.health(self.health(now));
-    }
-
-    pub(crate) fn refunded(&self, permits: u64) {
-        self.counters.refund(permits);
-    }
-
-    pub(crate) fn wait_histogram(&self) -> WaitHistogram {
-        self.waits.sum()
-    }
-
-    pub(crate) fn waits(&self, wait: Duration) {
-        self.waits.add(wait);
     }
 }
 
@@ -136,7 +123,7 @@ impl Limiter {
     /// [`counted`](crate::LimiterBuilder::counted).
     #[must_use]
     pub fn waits(&self) -> WaitHistogram {
-        self.instruments().map(Instruments::wait_histogram).unwrap_or_default()
+        self.instruments().map(|instruments| instruments.waits.sum()).unwrap_or_default()
     }
 
     /// Tells whether the limiter works as it should: one that denies nearly everything for a while

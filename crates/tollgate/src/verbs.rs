@@ -243,7 +243,7 @@ impl StateRef<'_> {
     fn given_back(&self, claims: HeldClaims<'_>, units: u64, permits: u64) -> u64 {
         claims.release(units);
         if let Some(instruments) = self.instruments() {
-            instruments.refunded(permits);
+            instruments.counters.refund(permits);
         }
         permits
     }
@@ -290,7 +290,7 @@ impl StateRef<'_> {
         let id = (cost > 0).then(|| claims.add(state.rule(), &taken));
         drop(claims);
         if let Some(instruments) = self.instruments() {
-            instruments.waits(taken.act_at.since(now));
+            instruments.waits.add(taken.act_at.since(now));
         }
         Ok(made(id.flatten(), taken.act_at, decision.forced(cost)))
     }

@@ -283,7 +283,7 @@ impl DecisionCounters {
         self.0.add(counter as usize, amount);
     }
 
-    pub(super) fn refund(&self, permits: u64) {
+    pub(crate) fn refund(&self, permits: u64) {
         self.count(Counter::Refunded, permits);
     }
 

@@ -323,7 +323,7 @@ impl StripedLimiter {
         // Then the last permit of each, which may be a fraction.
         ask(&|level| u64::from(level.remaining() < level.limit()));
         if let Some(instruments) = &self.shared.instruments {
-            instruments.refunded(given);
+            instruments.counters.refund(given);
         }
         given
     }

@@ -304,7 +304,7 @@ impl Place {
     fn granted(&self, grant: &Grant) -> Passed {
         let waited = self.clock().now().since(self.since);
         if let Some(instruments) = self.source.state_ref().instruments() {
-            instruments.waits(waited);
+            instruments.waits.add(waited);
         }
         self.report(&grant.decision);
         Passed { decision: grant.decision, waited }
