@@ -19,6 +19,7 @@ mod verbs;
 mod waiting;
 
 pub use bans::Bans;
+use builder::KeyedOptions;
 pub use builder::{KeyedBuilder, WhenFull};
 pub use error::KeyedError;
 pub use fingerprint::Seed;
@@ -100,7 +101,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
 
     /// Starts a limiter with another algorithm, table or clock.
     pub fn builder(quota: Quota) -> KeyedBuilder<K> {
-        KeyedBuilder::new(quota)
+        KeyedBuilder::new(quota, KeyedOptions::default())
     }
 }
 

@@ -8,6 +8,7 @@ mod waiting;
 mod word;
 
 pub use builder::LimiterBuilder;
+pub(crate) use builder::Waiting;
 
 use crate::{
     Algorithm, Clock, Decision, Inherit, Quota, QuotaError, Tick,
@@ -156,7 +157,7 @@ impl Limiter {
 
     /// Starts a limiter with another algorithm, clock or observer.
     pub fn builder(quota: Quota) -> LimiterBuilder {
-        LimiterBuilder::new(quota)
+        LimiterBuilder::new(quota, ())
     }
 
     /// Returns the time by this limiter's clock.

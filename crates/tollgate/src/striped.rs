@@ -56,6 +56,7 @@ mod next_permit;
 mod share;
 
 pub use builder::StripedBuilder;
+use builder::StripedOptions;
 
 use crate::{
     Algorithm, Clock, ConfigError, Decision, Inherit, Limiter, Quota, Tick,
@@ -187,7 +188,7 @@ impl StripedLimiter {
 
     /// Starts a limiter with this quota in all.
     pub fn builder(quota: Quota) -> StripedBuilder {
-        StripedBuilder::new(quota)
+        StripedBuilder::new(quota, StripedOptions::default())
     }
 
     /// Returns the time by this limiter's clock.

@@ -10,9 +10,9 @@ use super::{
     rule_cell::RuleCell,
 };
 use crate::{
-    Algorithm, Clock, Limiter, LimiterBuilder, Outcome, Quota,
+    Limiter, LimiterBuilder, Outcome, Quota,
     algorithm::AnyRule,
-    observe::Observer,
+    limiter::Waiting,
     sync::{Arc, AtomicU64, Count, Flags, Mutex},
     table::{Size, Tables},
 };
@@ -34,7 +34,7 @@ pub enum WhenFull {
     Share(Quota),
 }
 
-/// Builds a [`KeyedLimiter`]. Nothing is judged before [`build`](Self::build).
+/// Builds a [`KeyedLimiter`]. Nothing is judged before `build`.
 ///
 /// # Examples
 ///
@@ -48,10 +48,10 @@ pub enum WhenFull {
 /// assert!(per_address.bytes() <= 24 * 100_000 + 32 * 1024);
 /// # Ok::<(), tollgate::KeyedError>(())
 /// ```
-#[must_use = "a builder does nothing until `build`"]
-pub struct KeyedBuilder<K: ?Sized> {
-    /// What a keyed limiter has in common with a single one.
-    common: LimiterBuilder,
+pub type KeyedBuilder<K> = LimiterBuilder<KeyedOptions<K>>;
+
+/// What only a keyed limiter can be given.
+pub struct KeyedOptions<K: ?Sized> {
     size: Size,
     when_full: WhenFull,
     tiers: Vec<(Box<str>, Quota)>,
@@ -63,13 +63,11 @@ pub struct KeyedBuilder<K: ?Sized> {
     top: Option<Top<K>>,
 }
 
-/// The most keys a table can be made for: 96 GiB of slots.
-pub(super) const KEYS_MAX: u64 = 1 << 32;
+impl<K: ?Sized> Waiting for KeyedOptions<K> {}
 
-impl<K: Hash + ?Sized> KeyedBuilder<K> {
-    pub(super) fn new(quota: Quota) -> Self {
+impl<K: ?Sized> Default for KeyedOptions<K> {
+    fn default() -> Self {
         Self {
-            common: Limiter::builder(quota),
             size: Size::default(),
             when_full: WhenFull::default(),
             tiers: Vec::new(),
@@ -81,29 +79,16 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
             top: None,
         }
     }
+}
 
-    /// Sets the algorithm, by default [`Algorithm::Gcra`].
-    pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
-        self.common = self.common.algorithm(algorithm);
-        self
-    }
+/// The most keys a table can be made for: 96 GiB of slots.
+pub(super) const KEYS_MAX: u64 = 1 << 32;
 
-    /// Sets the clock, by default [`Clock::monotonic`].
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.common = self.common.clock(clock);
-        self
-    }
-
-    /// Sets the name that observers, logs and snapshots show, by default none.
-    pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.common = self.common.name(name);
-        self
-    }
-
+impl<K: Hash + ?Sized> KeyedBuilder<K> {
     /// Holds at most so many keys, and allocates the memory for them at once: 22 bytes each, and 100 KiB. By
     /// default the table grows.
     pub fn bounded(mut self, keys: u64) -> Self {
-        self.size.bounded = Some(keys);
+        self.more.size.bounded = Some(keys);
         self
     }
 
@@ -111,7 +96,7 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
     /// [`save`](KeyedLimiter::save) and [`restore`](KeyedLimiter::restore). By default each limiter
     /// draws its own.
     pub fn seed(mut self, seed: Seed) -> Self {
-        self.seed = Some(seed);
+        self.more.seed = Some(seed);
         self
     }
 
@@ -119,20 +104,20 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
     /// own users, routes, shards. Keys that strangers choose (addresses, headers, tokens) stay with
     /// the default: an attacker who can watch a limiter closely might learn to make two keys share a budget.
     pub fn fast_fingerprints(mut self) -> Self {
-        self.is_fast = true;
+        self.more.is_fast = true;
         self
     }
 
     /// Lets the growing table hold at most so many keys; for a moment one more for each thread that
     /// brings a new key while all others are being worked on. By default there is no such bound.
     pub fn max_keys(mut self, keys: u64) -> Self {
-        self.size.cap = Some(keys);
+        self.more.size.cap = Some(keys);
         self
     }
 
     /// Says what happens to a new key when all entries are live, by default [`WhenFull::Evict`].
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.when_full = when_full;
+        self.more.when_full = when_full;
         self
     }
 
@@ -140,13 +125,13 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
     /// logs, whose states are large, and for quotas whose fresh keys are not full. By default keys
     /// are forgotten only when they are at rest.
     pub fn max_idle(mut self, max_idle: Duration) -> Self {
-        self.size.max_idle = Some(max_idle);
+        self.more.size.max_idle = Some(max_idle);
         self
     }
 
     /// Adds a named quota, for [`quota_by`](Self::quota_by) and [`KeyedLimiter::assign`].
     pub fn tier(mut self, name: impl Into<Box<str>>, quota: Quota) -> Self {
-        self.tiers.push((name.into(), quota));
+        self.more.tiers.push((name.into(), quota));
         self
     }
 
@@ -160,20 +145,20 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
         life: Duration,
         choose: impl Fn(&K) -> Assigned + Send + Sync + 'static,
     ) -> Self {
-        self.assign = Some(Assign { life, choose: Box::new(choose) });
+        self.more.assign = Some(Assign { life, choose: Box::new(choose) });
         self
     }
 
     /// Sets how many keys can have an override, a block, a place on a list, strikes or a cached
     /// quota, by default 1048576: about 100 bytes each, taken when used.
     pub fn max_notes(mut self, max_notes: u64) -> Self {
-        self.max_notes = max_notes;
+        self.more.max_notes = max_notes;
         self
     }
 
     /// Blocks keys that are refused again and again. Off by default.
     pub fn escalate(mut self, escalation: Escalation) -> Self {
-        self.escalation = Some(escalation);
+        self.more.escalation = Some(escalation);
         self
     }
 
@@ -186,38 +171,7 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
         let note = |top: &TopKeys, key: &K, fingerprint: u64, (outcome, cost): (Outcome, u64)| {
             top.record(&key, fingerprint, outcome, cost);
         };
-        self.top = Some(Top { keys: TopKeys::new(capacity), note });
-        self
-    }
-
-    /// Sets how many may wait at once, for all keys together, by default 10 000. Whoever comes then
-    /// is refused at once. Keys that share a budget ([`WhenFull::Share`]) wait for that: as many
-    /// again.
-    ///
-    /// Each place takes about 100 bytes, and a key that is waited for some 400, only once they are
-    /// needed.
-    pub fn max_waiting(mut self, most: usize) -> Self {
-        self.common = self.common.max_waiting(most);
-        self
-    }
-
-    /// Serves the newest waiter of a key first, instead of in the order of arrival; as
-    /// [`LimiterBuilder::newest_first`](crate::LimiterBuilder::newest_first).
-    pub fn newest_first(mut self) -> Self {
-        self.common = self.common.newest_first();
-        self
-    }
-
-    /// Counts decisions, over all keys, for [`KeyedLimiter::counts`]. Off by default: it costs up to 3 ns per
-    /// decision, and 3 KiB of counters; 12 KiB after the first wait.
-    pub fn counted(mut self) -> Self {
-        self.common = self.common.counted();
-        self
-    }
-
-    /// Tells `observer` of every decision, and counts them.
-    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
-        self.common = self.common.observer(observer);
+        self.more.top = Some(Top { keys: TopKeys::new(capacity), note });
         self
     }
 
@@ -228,8 +182,8 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
     /// When a quota makes no sense for keys, or the parts do not go together.
     pub fn build(self) -> Result<KeyedLimiter<K>, KeyedError> {
         self.check()?;
-        let Self { common, size, when_full, tiers, .. } = self;
-        let LimiterBuilder { quota, algorithm, clock, name, instruments, queue_rules } = common;
+        let Self { quota, algorithm, clock, name, instruments, queue_rules, more } = self;
+        let KeyedOptions { size, when_full, tiers, .. } = more;
         let clock = clock.unwrap_or_default();
         let (epoch, now) = (clock.wall_offset(), clock.now());
         let make = |quota: Quota| -> Result<Arc<RuleCell>, KeyedError> {
@@ -251,13 +205,13 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
             }
             _ => None,
         };
-        let seed = self.seed.unwrap_or_else(Seed::random);
+        let seed = more.seed.unwrap_or_else(Seed::random);
         let is_observed = instruments.as_ref().is_some_and(|instruments| instruments.is_observed());
         let flag = |is_set, flag: u8| if is_set { flag } else { 0 };
         let mode = flag(instruments.is_some(), INSTRUMENTED)
-            | flag(is_observed || self.escalation.is_some(), OBSERVED)
-            | flag(self.assign.is_some(), ASSIGNED)
-            | flag(self.top.is_some(), NAMED);
+            | flag(is_observed || more.escalation.is_some(), OBSERVED)
+            | flag(more.assign.is_some(), ASSIGNED)
+            | flag(more.top.is_some(), NAMED);
         let core = Core {
             id: Core::next_id(),
             tables: Tables::new(Size { evicts_live: when_full == WhenFull::Evict, ..size }),
@@ -265,7 +219,7 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
             since: now,
             early: clock.early(),
             clock,
-            seed: if self.is_fast { seed.fast() } else { seed },
+            seed: if more.is_fast { seed.fast() } else { seed },
             algorithm,
             name,
             default,
@@ -273,23 +227,23 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
             tiers: named,
             policies: Mutex::default(),
             changes: AtomicU64::new(0),
-            overrides: Overrides::new(self.max_notes),
+            overrides: Overrides::new(more.max_notes),
             claims: Claims::default(),
             queue_rules,
             waiting: Count::default(),
             due_times: Mutex::default(),
             overflow,
-            escalation: self.escalation,
+            escalation: more.escalation,
             saturated: AtomicU64::new(0),
             unusable: AtomicU64::new(0),
             instruments,
         };
-        let typed = Typed { assign: self.assign, top: self.top };
+        let typed = Typed { assign: more.assign, top: more.top };
         Ok(KeyedLimiter { core: Arc::new(core), typed: Arc::new(typed) })
     }
 
     fn check(&self) -> Result<(), KeyedError> {
-        let Size { bounded, cap, .. } = self.size;
+        let Size { bounded, cap, .. } = self.more.size;
         if bounded.is_some() && cap.is_some() {
             return Err(KeyedError::TwoTables);
         }
@@ -298,15 +252,13 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
         {
             return Err(KeyedError::Capacity { keys, most: KEYS_MAX });
         }
-        self.escalation.as_ref().map_or(Ok(()), Escalation::check)
+        self.more.escalation.as_ref().map_or(Ok(()), Escalation::check)
     }
 }
 
-impl<K: ?Sized> fmt::Debug for KeyedBuilder<K> {
+impl<K: ?Sized> fmt::Debug for KeyedOptions<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedBuilder")
-            .field("quota", &self.common.quota.to_string())
-            .field("algorithm", &self.common.algorithm)
+        f.debug_struct("KeyedOptions")
             .field("size", &self.size)
             .field("when_full", &self.when_full)
             .finish_non_exhaustive()

@@ -13,7 +13,10 @@ use crate::{
     },
 };
 
-/// Builds a [`Limiter`]. Nothing is judged before [`build`](Self::build).
+/// Builds a [`Limiter`]. Nothing is judged before `build`.
+///
+/// [`KeyedBuilder`](crate::KeyedBuilder) and [`StripedBuilder`](crate::StripedBuilder) are the same with more
+/// settings.
 ///
 /// # Examples
 ///
@@ -29,17 +32,24 @@ use crate::{
 /// ```
 #[must_use = "a builder does nothing until `build`"]
 #[derive(Debug)]
-pub struct LimiterBuilder {
+pub struct LimiterBuilder<M = ()> {
     pub(crate) quota: Quota,
     pub(crate) algorithm: Algorithm,
     pub(crate) clock: Option<Clock>,
     pub(crate) name: Box<str>,
     pub(crate) instruments: Option<Box<Instruments>>,
     pub(crate) queue_rules: QueueRules,
+    /// The settings that only this kind of limiter has.
+    pub(crate) more: M,
 }
 
-impl LimiterBuilder {
-    pub(super) fn new(quota: Quota) -> Self {
+/// Marks the kinds of limiters whose every decision can be observed, and that one can wait for.
+pub trait Waiting {}
+
+impl Waiting for () {}
+
+impl<M> LimiterBuilder<M> {
+    pub(crate) fn new(quota: Quota, more: M) -> Self {
         Self {
             quota,
             algorithm: Algorithm::default(),
@@ -47,6 +57,7 @@ impl LimiterBuilder {
             name: Box::default(),
             instruments: None,
             queue_rules: QueueRules { order: Order::OldestFirst, max_waiting: MAX_WAITING },
+            more,
         }
     }
 
@@ -68,28 +79,31 @@ impl LimiterBuilder {
         self
     }
 
-    /// Counts decisions, for [`Limiter::counts`] and [`Limiter::health`]. Off by default: it costs
-    /// up to 3 ns per decision, and 3 KiB of counters; 12 KiB after the first wait.
+    /// Counts decisions, over all keys and stripes, for [`Limiter::counts`], [`Limiter::health`] and metrics. Off by
+    /// default: it costs up to 3 ns per decision, and 3 KiB of counters; 12 KiB after the first wait.
     pub fn counted(mut self) -> Self {
         self.instruments.get_or_insert_default();
         self
     }
+}
 
+impl<M: Waiting> LimiterBuilder<M> {
     /// Tells `observer` of every decision, and counts them as [`counted`](Self::counted) does.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.instruments = Some(Box::new(Instruments::new(observer)));
         self
     }
 
-    /// Sets how many may wait at once, by default 10 000. Further calls are refused at once.
+    /// Sets how many may wait at once, for all keys together, by default 10 000. Further calls are refused at once. Keys
+    /// that share a budget ([`WhenFull::Share`](crate::WhenFull::Share)) wait for that: as many again.
     ///
-    /// Each place takes about 100 bytes, and only once it is needed.
+    /// Each place takes about 100 bytes, and a key that is waited for some 400, only once they are needed.
     pub fn max_waiting(mut self, most: usize) -> Self {
         self.queue_rules.max_waiting = most;
         self
     }
 
-    /// Serves the newest waiter first, instead of in the order of arrival.
+    /// Serves the newest waiter (of a key) first, instead of in the order of arrival.
     ///
     /// Under overload most of those at the end of a fair queue have given up before it is their
     /// turn; this way some are served at once, and the oldest starve until their deadlines.
@@ -97,14 +111,16 @@ impl LimiterBuilder {
         self.queue_rules.order = Order::NewestFirst;
         self
     }
+}
 
+impl LimiterBuilder {
     /// Builds the limiter.
     ///
     /// # Errors
     ///
     /// When the quota makes no sense, or not for this algorithm.
     pub fn build(self) -> Result<Limiter, QuotaError> {
-        let Self { quota, algorithm, clock, name, instruments, queue_rules } = self;
+        let Self { quota, algorithm, clock, name, instruments, queue_rules, more: () } = self;
         quota.check()?;
         let clock = clock.unwrap_or_default();
         let cell = Cell::new(algorithm, &quota, &clock, clock.now())?;

@@ -2,13 +2,16 @@
 
 use super::{Reach, Shared, StripedLimiter, share};
 use crate::{
-    Algorithm, Clock, ConfigError, Limiter, LimiterBuilder, Quota,
+    Algorithm, ConfigError, Limiter, LimiterBuilder, Quota,
     keyed::fingerprint::Seed,
     sync::{Arc, Mutex, Padded},
 };
 use std::{hash::Hash, thread};
 
-/// Builds a [`StripedLimiter`]. Nothing is judged before [`build`](Self::build).
+/// Builds a [`StripedLimiter`]. Nothing is judged before `build`.
+///
+/// [`FixedWindow`](crate::Algorithm::FixedWindow) and [`SlidingLog`](crate::Algorithm::SlidingLog) can be split as
+/// [`Gcra`](crate::Algorithm::Gcra) can, the other algorithms not.
 ///
 /// # Examples
 ///
@@ -23,70 +26,38 @@ use std::{hash::Hash, thread};
 /// assert_eq!(limiter.stripes(), 16);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-#[must_use = "a builder does nothing until `build`"]
+pub type StripedBuilder = LimiterBuilder<StripedOptions>;
+
+/// What only a striped limiter can be given.
 #[derive(Debug)]
-pub struct StripedBuilder {
-    /// What a striped limiter has in common with a single one.
-    common: LimiterBuilder,
+pub struct StripedOptions {
     stripes: Option<usize>,
     reach: Reach,
     seed: Seed,
     exempt: Vec<u64>,
 }
 
-impl StripedBuilder {
-    pub(super) fn new(quota: Quota) -> Self {
-        Self {
-            common: Limiter::builder(quota),
-            stripes: None,
-            reach: Reach::default(),
-            seed: Seed::random(),
-            exempt: Vec::new(),
-        }
+impl Default for StripedOptions {
+    fn default() -> Self {
+        Self { stripes: None, reach: Reach::default(), seed: Seed::random(), exempt: Vec::new() }
     }
+}
 
+impl StripedBuilder {
     /// Sets the number of stripes, 1 to 64.
     ///
     /// By default the first power of two that is not below the number of processors, at most 64; or
     /// a lower one, if the quota cannot be split over so many: a program that starts on a small
     /// machine starts on a large one.
     pub fn stripes(mut self, stripes: usize) -> Self {
-        self.stripes = Some(stripes);
-        self
-    }
-
-    /// Sets the algorithm, by default [`Algorithm::Gcra`].
-    ///
-    /// [`FixedWindow`](Algorithm::FixedWindow) and [`SlidingLog`](Algorithm::SlidingLog) can be
-    /// split too, the others not.
-    pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
-        self.common = self.common.algorithm(algorithm);
-        self
-    }
-
-    /// Sets the clock, by default [`Clock::monotonic`].
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.common = self.common.clock(clock);
+        self.more.stripes = Some(stripes);
         self
     }
 
     /// Sets where calls without a key look when their thread's stripe refuses, by default
     /// [`Reach::All`].
     pub fn reach(mut self, reach: Reach) -> Self {
-        self.reach = reach;
-        self
-    }
-
-    /// Sets the name that is shown, by default none.
-    pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.common = self.common.name(name);
-        self
-    }
-
-    /// Counts decisions, for [`StripedLimiter::counts`], [`StripedLimiter::health`] and metrics. Off by
-    /// default: it costs a few nanoseconds per decision, and 3 KiB of counters.
-    pub fn counted(mut self) -> Self {
-        self.common = self.common.counted();
+        self.more.reach = reach;
         self
     }
 
@@ -95,7 +66,7 @@ impl StripedBuilder {
     /// The key is not stored, only its 64-bit fingerprint. For at most
     /// [`StripedLimiter::EXEMPT_MAX`] keys.
     pub fn exempt<Q: Hash + ?Sized>(mut self, key: &Q) -> Self {
-        self.exempt.push(self.seed.fingerprint(key));
+        self.more.exempt.push(self.more.seed.fingerprint(key));
         self
     }
 
@@ -114,8 +85,8 @@ impl StripedBuilder {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn exempt_keys<Q: Hash>(mut self, keys: impl IntoIterator<Item = Q>) -> Self {
-        let seed = self.seed;
-        self.exempt.extend(keys.into_iter().map(|key| seed.fingerprint(&key)));
+        let seed = self.more.seed;
+        self.more.exempt.extend(keys.into_iter().map(|key| seed.fingerprint(&key)));
         self
     }
 
@@ -125,8 +96,8 @@ impl StripedBuilder {
     ///
     /// When the quota makes no sense, or cannot be split like this: [`ConfigError`] says why.
     pub fn build(self) -> Result<StripedLimiter, ConfigError> {
-        let Self { common, stripes, reach, seed, mut exempt } = self;
-        let LimiterBuilder { quota, algorithm, clock, name, instruments, .. } = common;
+        let Self { quota, algorithm, clock, name, instruments, more, .. } = self;
+        let StripedOptions { stripes, reach, seed, mut exempt } = more;
         let shares = match stripes {
             Some(stripes) if (1..=StripedLimiter::STRIPES_MAX).contains(&stripes) => {
                 share::split(&quota, stripes, algorithm)?
