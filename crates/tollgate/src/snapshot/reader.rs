@@ -95,8 +95,8 @@ impl<R: Read + Seek> Reader<R> {
         if fingerprint == 0 {
             return self.take_end().map(|()| None);
         }
-        let kind = u16::from_le_bytes(self.take()?);
-        let count = usize::from(u16::from_le_bytes(self.take()?));
+        let [kind @ .., low, high] = self.take::<4>()?;
+        let (kind, count) = (u16::from_le_bytes(kind), u16::from_le_bytes([low, high]).into());
         if count > WORDS_MAX {
             return Err(self.damaged(start, "a record has more than 4096 words"));
         }
