@@ -192,8 +192,8 @@ impl WordTable {
         cost: u64,
     ) -> Option<Decision> {
         let Place { shard: index, name } = Place::of(fingerprint);
-        let (shard, tag) = (self.heads.get(index)?, name | gcra.hint().bits());
-        let head = shard.load();
+        let (shard_head, tag) = (self.heads.get(index)?, name | gcra.hint().bits());
+        let head = shard_head.load();
         // With its hint: a word that a quota like this one wrote means what it says.
         let slot = self.find(index, head, tag, u64::MAX)?;
         let seen = slot.load();
@@ -217,7 +217,7 @@ impl WordTable {
                 slot.store(seen, Content { tag, word: after.1 });
                 Some(after)
             }
-            _ if !(slot.is_still(seen) && shard.is_still(head)) => return None,
+            _ if !(slot.is_still(seen) && shard_head.is_still(head)) => return None,
             // A cost of nothing leaves an idle word as it is.
             Judged::Allowed(next) => Some((next, word)),
             _ => None,
@@ -276,12 +276,12 @@ impl WordTable {
         mut step: impl FnMut(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {
         let place = Place::of(key.fingerprint);
-        let shard = &self.heads[place.shard];
-        let head = shard.load();
+        let shard_head = &self.heads[place.shard];
+        let head = shard_head.load();
         if let Some(slot) = self.find(place.shard, head, place.name, NAME)
             && let Some(result) = slot.apply(
                 place.name,
-                || shard.is_still(head),
+                || shard_head.is_still(head),
                 |content| key.step(rule, content, &mut step),
             )
         {
@@ -320,11 +320,11 @@ impl WordTable {
     /// Returns hint and word of a key; those of a fresh one if it is not there.
     pub(super) fn read(&self, fingerprint: u64) -> Content {
         let place = Place::of(fingerprint);
-        let shard = &self.heads[place.shard];
-        let head = shard.load();
+        let shard_head = &self.heads[place.shard];
+        let head = shard_head.load();
         let copy = |content| (content, None);
         if let Some(slot) = self.find(place.shard, head, place.name, NAME)
-            && let Some(content) = slot.apply(place.name, || shard.is_still(head), copy)
+            && let Some(content) = slot.apply(place.name, || shard_head.is_still(head), copy)
         {
             return content;
         }

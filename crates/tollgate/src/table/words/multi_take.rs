@@ -33,8 +33,8 @@ impl WordTable {
         tell: impl FnOnce(Decision),
     ) -> Option<ReadKey<'t>> {
         let Place { shard: index, name } = Place::of(fingerprint);
-        let shard = self.heads.get(index)?;
-        let head = shard.load();
+        let shard_head = self.heads.get(index)?;
+        let head = shard_head.load();
         let slot = self.find(index, head, name, NAME);
         let held = match slot {
             Some(slot) => slot.load(),
@@ -45,7 +45,7 @@ impl WordTable {
             None => self.shards[index].overflow.find(name, NAME).is_none(),
         };
         let mut word = held.state();
-        if !(is_settled && shard.is_still(head)) || word >= word_time::OWED {
+        if !(is_settled && shard_head.is_still(head)) || word >= word_time::OWED {
             return None;
         }
         // The compiler sees the usual rule.
